@@ -119,7 +119,8 @@ pub fn environment() -> Environment {
 /// Returns the locations of this number of ranks on the processor of one laptop.
 pub fn places(ranks: u32) -> Vec<RankPlace> {
     let name = || "Processor of a laptop".to_owned();
-    let place = |rank| RankPlace { device_name: name(), ..RankPlace::on_cpu(rank, rank, "a") };
+    let place =
+        |rank| RankPlace { device_name: name(), memory: Some(Bytes(4_000_000)), ..RankPlace::on_cpu(rank, rank, "a") };
     (0..ranks).map(place).collect()
 }
 

@@ -15,8 +15,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::kv_store::gathers::GatherUse;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::{Bytes, KvStore, Seconds};
+use ringmark_core::dimension::{Bytes, KvStore, Phase, Seconds};
 use ringmark_core::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
 use ringmark_core::host::{Heartbeat, LauncherAddress, Message, Stage};
 use ringmark_core::trace::chrome;
@@ -190,6 +191,7 @@ fn shards_send_the_expected_bytes() {
     let sent = |strategy: &str| {
         let options = format!("{TRAIN} --bucket-mb 16 --tail-mb 0 --strategy {strategy}");
         let record = Run::ranks(2, &options).finish().valid_record();
+        check_gathers(&record, strategy == "shard-weights");
         let (used, buckets) = (used(&record).clone(), record.header.buckets.clone());
         let sum = |bytes: &[Bytes]| bytes.iter().map(|bytes| bytes.0).sum::<u64>();
         assert_eq!(sum(&used.sent_by_rank), sum(&used.received_by_rank), "{strategy}");
@@ -202,6 +204,32 @@ fn shards_send_the_expected_bytes() {
     let (of_weights, buckets) = sent("shard-weights");
     let [_, _, first] = buckets[..] else { panic!("{buckets:?}") };
     assert_eq!(of_weights, even(&buckets) + even(&[first]) / 2, "the first bucket is gathered twice");
+}
+
+/// Buckets of weights are named and gathered in forward and backward, and waits for them are part of the exposed
+/// communication. The second of two iterations has gathered the first bucket since its update.
+fn check_gathers(record: &RunRecord, are_sharded: bool) {
+    let gathers = &used(record).gathers;
+    assert_eq!(gathers.len(), if are_sharded { 2 * record.header.buckets.len() } else { 0 }, "{gathers:?}");
+    let gathered = |gather: &&GatherUse| gather.gathers > 0.0;
+    let places: Vec<(Phase, u32)> =
+        gathers.iter().filter(gathered).map(|gather| (gather.phase, gather.bucket)).collect();
+    let expected = [(Phase::Forward, 0), (Phase::Forward, 1), (Phase::Forward, 2), (Phase::Backward, 2)];
+    assert_eq!(places, if are_sharded { &expected[..] } else { &[] });
+    for gather in gathers.iter().filter(gathered) {
+        let bucket = record.header.buckets[gather.bucket as usize];
+        assert!(gather.received.0.abs_diff(bucket.0 / 2) <= 512 && gather.transfer <= gather.gather, "{gather:?}");
+        assert!(
+            gather.wait.0 > 0.0 && gather.weights.iter().all(|name| name.ends_with("weight") || name.ends_with("bias")),
+            "{gather:?}"
+        );
+    }
+    let counted = &record.iterations[record.header.config.warmup as usize..];
+    let exposed: f64 =
+        counted.iter().flat_map(|iteration| &iteration.phases[Phase::ExposedAllreduce]).map(|time| time.0).sum();
+    let exposed = exposed / (2 * counted.len()) as f64;
+    let waits: f64 = gathers.iter().map(|gather| gather.wait.0).sum();
+    assert!(waits <= exposed * (1.0 + 1e-9), "{waits} of {exposed}");
 }
 
 /// Owners of parts need the norm of all gradients, and know which of their weights decay.

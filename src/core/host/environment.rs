@@ -34,6 +34,9 @@ pub struct RankPlace {
     /// Processors to which the rank is bound; `None` if it is not, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<Binding>,
+    /// Memory of the GPU, or the rank's share of the host's memory; `None` in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
 }
 
 impl RankPlace {
@@ -41,7 +44,8 @@ impl RankPlace {
     pub fn on_cpu(rank: u32, local_rank: u32, host: &str) -> RankPlace {
         let (host, device_name) = (host.to_owned(), "processor".to_owned());
         let process = 100 + rank;
-        RankPlace { rank, local_rank, host, device: DeviceKind::Cpu, device_name, threads: 1, process, binding: None }
+        let (binding, memory) = (None, None);
+        RankPlace { rank, local_rank, host, device: DeviceKind::Cpu, device_name, threads: 1, process, binding, memory }
     }
 }
 

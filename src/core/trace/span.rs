@@ -12,6 +12,9 @@ use crate::trace::clock::RankClock;
 /// Name of an exchange that its caller waits for, which contains other spans.
 pub const EXCHANGE_OF_CALLER: &str = "exchange";
 
+/// Name of a wait of the computation for the weights of a bucket.
+pub const WAIT_FOR_WEIGHTS: &str = "wait for weights";
+
 /// Row in which a span is drawn; spans of one lane follow or contain each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

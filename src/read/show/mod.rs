@@ -34,4 +34,5 @@ pub mod score;
 pub mod text;
 pub mod training;
 pub mod utilization;
+pub mod weight_waits;
 pub mod work_load;

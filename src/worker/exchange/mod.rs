@@ -34,7 +34,7 @@ use crate::exchange::reducer::{GradientReducer, ReadyFrom};
 use crate::ffi::torch::shim::WeightProvider;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::measure::step_timer::Blocked;
+use crate::measure::step_timer::WeightWait;
 
 /// Trained parameters.
 pub struct Parameters {
@@ -124,7 +124,7 @@ pub trait GradientExchange {
     }
 
     /// Returns the waits for weights since the last call.
-    fn take_gathers(&mut self) -> Vec<Blocked> {
+    fn take_weight_waits(&mut self) -> Vec<WeightWait> {
         Vec::new()
     }
 

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::{RunLabel, RunProfile};
-use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::{Bytes, DeviceKind};
 use ringmark_core::host::environment::{LOAD_BEFORE_VARIABLE, plain_lines};
 use ringmark_core::host::{Environment, RankPlace, processors};
 use ringmark_core::options::usage::usage;
+use tch::Device;
 
 use crate::ffi::cuda;
 use crate::ffi::nccl::Nccl;
@@ -24,6 +25,11 @@ pub fn places(world: &World, own: &DeviceOfRank) -> Result<Vec<RankPlace>> {
     let hosts = world.gather_text(world.host());
     let devices = world.gather_text(&own.name);
     let bindings = world.gather_values(&own.cores.binding)?;
+    let memory = match own.device {
+        Device::Cuda(index) => Bytes(shim::device_memory(index)?.total),
+        _ => Bytes(facts::memory().0 / u64::from(world.local_ranks())),
+    };
+    let memory = world.gather_values(&memory)?;
     let place = |(rank, ((numbers, host), device_name)): (usize, ((Vec<f64>, String), String))| RankPlace {
         rank: rank as u32,
         local_rank: numbers[0] as u32,
@@ -33,9 +39,11 @@ pub fn places(world: &World, own: &DeviceOfRank) -> Result<Vec<RankPlace>> {
         threads: numbers[1] as u32,
         process: numbers[2] as u32,
         binding: None,
+        memory: None,
     };
     let places = numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place);
-    Ok(places.zip(bindings).map(|(place, binding)| RankPlace { binding, ..place }).collect())
+    let complete = |(place, (binding, memory))| RankPlace { binding, memory: Some(memory), ..place };
+    Ok(places.zip(bindings.into_iter().zip(memory)).map(complete).collect())
 }
 
 /// Describes the environment of this rank.

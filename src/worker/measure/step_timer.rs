@@ -3,13 +3,14 @@
 //!
 //! Setting a mark does not wait; [`StepTimer::finished`] returns the completed iterations.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringmark_core::dimension::{Phase, Phases, Seconds};
 use ringmark_core::host::Stage;
 use ringmark_core::options::keyword_enum::KeywordEnum;
+use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::shim;
@@ -30,13 +31,25 @@ pub struct Blocked {
     pub end: Mark,
 }
 
+/// A wait for the weights of a bucket, which other ranks have parts of.
+pub struct WeightWait {
+    pub bucket: usize,
+    pub blocked: Blocked,
+    /// Request of the gather that ended in this wait; `None` if the weights were present.
+    pub requested: Option<Mark>,
+    /// Bytes that this rank received, if it gathered.
+    pub received: u64,
+    /// Time of the host's work in the wait, without waiting for other ranks.
+    pub host: Duration,
+}
+
 /// Effect of the exchange on forward and backward.
 #[derive(Default)]
 pub struct InBackward {
     /// Sums that blocked backward.
     pub blocking_sums: Vec<Blocked>,
     /// Waits for the weights of other ranks.
-    pub gathers: Vec<Blocked>,
+    pub weight_waits: Vec<WeightWait>,
     /// Mark before the first sum that ran concurrently with backward.
     pub first_sum: Option<Mark>,
     /// True if backward was replayed together with the sums, so that no marks separate them.
@@ -52,7 +65,8 @@ impl InBackward {
     /// Returns the time inside each phase that belongs to the exchange.
     fn blocked_times(&self) -> Result<Phases<f64>> {
         let mut times = Phases::<f64>::default();
-        for Blocked { phase, begin, end } in self.blocking_sums.iter().chain(&self.gathers) {
+        let waits = self.weight_waits.iter().map(|wait| &wait.blocked);
+        for Blocked { phase, begin, end } in self.blocking_sums.iter().chain(waits) {
             times[*phase] += end.seconds_since(begin)?;
         }
         Ok(times)
@@ -104,7 +118,7 @@ impl StepMarks {
     /// not include a wait for another rank: if sums were replayed in backward, it ends with forward; if weights are
     /// gathered, it is the time of the phases until the end of backward without the exchange.
     fn before_allreduce(&self) -> Result<f64> {
-        if !self.in_backward.gathers.is_empty() {
+        if !self.in_backward.weight_waits.is_empty() {
             let times = self.times()?;
             return Ok(times[Phase::Input] + times[Phase::Forward] + times[Phase::Backward]);
         }
@@ -159,6 +173,32 @@ impl MarkSetter {
     }
 }
 
+/// Sums over iterations of one rank's waits for the weights of a bucket in a phase, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct WeightWaits {
+    pub gathers: u32,
+    /// Bytes received by the last gather.
+    pub received: u64,
+    /// Time from the requests to the arrivals.
+    pub gather: f64,
+    pub wait: f64,
+    pub host: f64,
+}
+
+impl WeightWaits {
+    fn add(&mut self, WeightWait { blocked, requested, received, host, .. }: &WeightWait) -> Result<()> {
+        let Blocked { begin, end, .. } = blocked;
+        if let Some(requested) = requested {
+            self.gathers += 1;
+            self.received = *received;
+            self.gather += end.seconds_since(requested)?;
+        }
+        self.wait += end.seconds_since(begin)?;
+        self.host += host.as_secs_f64();
+        Ok(())
+    }
+}
+
 /// Measurements of one iteration on one rank, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
@@ -181,12 +221,36 @@ pub struct StepTimer {
     /// Number of completed iterations.
     over: u32,
     loss_scale: f64,
+    warmup: u32,
+    /// Number of completed iterations after the warm-up, and the waits for weights in them, by phase and bucket.
+    measured: u32,
+    weight_waits: BTreeMap<(Phase, usize), WeightWaits>,
 }
 
 impl StepTimer {
-    /// Creates a timer after `over` iterations. `loss_scale` is the next iteration's, 1 without loss scaling.
-    pub fn new(device: Device, over: u32, loss_scale: f64) -> StepTimer {
-        StepTimer { device, pending: VecDeque::new(), pinned: Vec::new(), over, loss_scale }
+    /// Creates a timer after `over` iterations, of a run with `warmup` iterations that are not measured. `loss_scale` is
+    /// the next iteration's, 1 without loss scaling.
+    pub fn new(device: Device, over: u32, warmup: u32, loss_scale: f64) -> StepTimer {
+        StepTimer {
+            device,
+            pending: VecDeque::new(),
+            pinned: Vec::new(),
+            over,
+            loss_scale,
+            warmup,
+            measured: 0,
+            weight_waits: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the number of measured iterations so far.
+    pub fn measured(&self) -> u32 {
+        self.measured
+    }
+
+    /// Returns the waits for weights by phase and bucket, summed over the measured iterations.
+    pub fn weight_waits(&self) -> &BTreeMap<(Phase, usize), WeightWaits> {
+        &self.weight_waits
     }
 
     /// Marks the start of an iteration, which is the end of the previous one.
@@ -241,6 +305,12 @@ impl StepTimer {
                 skipped: found_inf,
             });
             self.over += 1;
+            if self.over > self.warmup {
+                self.measured += 1;
+                for wait in &iteration.in_backward.weight_waits {
+                    self.weight_waits.entry((wait.blocked.phase, wait.bucket)).or_default().add(wait)?;
+                }
+            }
             if let Some(StepMarks { start, ends, values, .. }) = self.pending.pop_front() {
                 recorder::record_phases(self.over, start, ends);
                 self.pinned.extend(Some(values).filter(|_| self.device.is_cuda()));

@@ -1,6 +1,7 @@
 //! The [`KvStore`] of a run and its servers: configuration, options, and statistics in a record. [`placement`] assigns
 //! arrays to servers.
 
+pub mod gathers;
 pub mod placement;
 
 use anyhow::{bail, ensure};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
+use crate::benchmark::kv_store::gathers::GatherUse;
 use crate::config_options;
 use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, KvStore, Model, Wire};
 use crate::options::keyword_enum::KeywordEnum;
@@ -202,6 +204,9 @@ pub struct KvStoreUse {
     /// Bytes that each rank received per step, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received_by_rank: Vec<Bytes>,
+    /// Gathers of sharded weights, by phase and bucket; empty with other strategies, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gathers: Vec<GatherUse>,
     /// Staleness of the weights, with an asynchronous kv-store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,

@@ -3,10 +3,12 @@
 //!
 //! The update of the last rank waits for the last bucket. The sum of a bucket waits for the rank whose gradient was
 //! last, or for the sum of the bucket before it, or (without overlap) for all of backward. The gradient waits for the
-//! layers of that rank's backward pass, and these for its forward pass. With an asynchronous kv-store, no rank waits
-//! for another.
+//! layers of that rank's backward pass, and these for its forward pass, which may both wait for weights of other ranks.
+//! With an asynchronous kv-store, no rank waits for another.
 
 use ringmark_core::dimension::KvStore;
+use ringmark_core::number_text::three_digits;
+use ringmark_core::trace::span::WAIT_FOR_WEIGHTS;
 use ringmark_core::trace::{Lane, RankTrace, Span, Timeline, iteration_ranges};
 
 /// Longest gap, as a share of the iteration, between two spans of which the second starts immediately.
@@ -84,9 +86,18 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     // A sum that started neither immediately nor after another sum waited for the whole backward pass.
     let ready = if is_at_once { buckets.filled(holder, first)? } else { start };
     let mut spans = Vec::new();
+    let waits = waits_for_weights(holder, iteration, soon);
     for phase in steps(holder).iter().filter(|phase| phase.begin_ns < ready) {
-        spans.push(span(holder, &phase.name, phase.begin_ns, phase.end_ns().min(ready)));
+        let range = phase.begin_ns..phase.end_ns().min(ready);
+        let (mut begin, phase_end) = (range.start, range.end);
+        for (bucket, wait) in waits.iter().filter(|(_, wait)| range.contains(&wait.begin_ns)) {
+            spans.push(span(holder, &phase.name, begin, wait.begin_ns));
+            begin = wait.end_ns().min(phase_end);
+            spans.push(span(holder, &format!("{WAIT_FOR_WEIGHTS} of bucket {bucket}"), wait.begin_ns, begin));
+        }
+        spans.push(span(holder, &phase.name, begin, phase_end));
     }
+    spans.retain(|span| span.begin_ns < span.end_ns);
     let what = if first == number {
         format!("sum of bucket {number}")
     } else {
@@ -106,7 +117,22 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
         Some(layer) => format!("bucket {first} {of_rank}, whose gradients {} completed", layer.name),
         None => format!("bucket {first} {of_rank}"),
     };
-    Some(CriticalPath { iteration, spans, limited_by: Some(limited_by) })
+    let longest = waits.iter().max_by_key(|(_, wait)| wait.length_ns);
+    let waited = longest.map(|(bucket, longest)| {
+        let all: i64 = waits.iter().map(|(_, wait)| wait.length_ns).sum();
+        let [all, longest] = [all, longest.length_ns].map(|time| three_digits(time as f64 / 1e6));
+        format!(", and waits {all} ms for weights, most for bucket {bucket} ({longest} ms)")
+    });
+    Some(CriticalPath { iteration, spans, limited_by: Some(limited_by + &waited.unwrap_or_default()) })
+}
+
+/// Returns the buckets of weights for which `rank` waits noticeably, and the waits, in order of time.
+fn waits_for_weights(rank: &RankTrace, iteration: u32, soon: i64) -> Vec<(u32, &Span)> {
+    let is_wait = |span: &&Span| span.name == WAIT_FOR_WEIGHTS && span.iteration == iteration && span.length_ns > soon;
+    let mut waits: Vec<(u32, &Span)> =
+        rank.spans.iter().filter(is_wait).filter_map(|span| Some((span.bucket?, span))).collect();
+    waits.sort_by_key(|(_, wait)| wait.begin_ns);
+    waits
 }
 
 /// Buckets of an iteration.
@@ -131,8 +157,9 @@ impl<'a> Buckets<'a> {
             _ => None,
         };
         let in_lane = |lane: Lane| {
+            let is_own = move |span: &Span| span.lane == lane && span.name != WAIT_FOR_WEIGHTS;
             let own = move |(rank, span): (&'a RankTrace, &'a Span)| {
-                Some((rank.rank, span.bucket.filter(|_| span.lane == lane)?, span))
+                Some((rank.rank, span.bucket.filter(|_| is_own(span))?, span))
             };
             all().filter_map(own).collect()
         };
@@ -313,6 +340,32 @@ mod tests {
         let path = find(&timeline, 3).expect("a path");
         assert_eq!(rows(&path)[2], (0, "sum of bucket 1", 10_000, 12_000));
         assert_eq!(path.limited_by.as_deref(), Some("bucket 1 of rank 1 on a, whose gradients layer1 completed"));
+    }
+
+    #[test]
+    fn path_contains_waits_for_weights() {
+        let mut timeline = timeline(10_000);
+        let wait = |bucket: u32, begin, end| Span {
+            bucket: Some(bucket),
+            layer: None,
+            ..span(Lane::Layers, WAIT_FOR_WEIGHTS, begin, end)
+        };
+        timeline.ranks[1].spans.extend([wait(1, 1000, 1500), wait(0, 4000, 4010), wait(0, 8000, 9000)]);
+        let path = find(&timeline, 3).expect("a path");
+        let expected = [
+            (1, "forward", 0, 1000),
+            (1, "wait for weights of bucket 1", 1000, 1500),
+            (1, "forward", 1500, 4000),
+            (1, "backward", 4000, 8000),
+            (1, "wait for weights of bucket 0", 8000, 9000),
+            (1, "backward", 9000, 10_000),
+            (0, "sum of bucket 1", 10_000, 12_000),
+            (0, "optimizer", 12_000, 13_000),
+        ];
+        assert_eq!(rows(&path), expected);
+        let limited_by = "bucket 1 of rank 1 on a, whose gradients layer1 completed, and waits 0.002 ms for weights, most for \
+                          bucket 0 (0.001 ms)";
+        assert_eq!(path.limited_by.as_deref(), Some(limited_by));
     }
 
     #[test]

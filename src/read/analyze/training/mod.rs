@@ -10,6 +10,7 @@
 //! | [`conclusion`] | summary of a group of runs |
 //! | [`scaling_loss`] | scaling loss of a case and its parts |
 //! | [`critical_path`] | critical path of a traced iteration |
+//! | [`weight_waits`] | waits for sharded weights by phase |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
 //! | [`accuracy`] | accuracy at the end of training |
 //! | [`energy`] | power and energy |
@@ -26,4 +27,5 @@ pub mod grouping;
 pub mod result_json;
 pub mod scaling_loss;
 pub mod title;
+pub mod weight_waits;
 pub mod work_load;

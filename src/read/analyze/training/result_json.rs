@@ -23,6 +23,7 @@ use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
 use crate::read::analyze::training::figures::{DlperfFigures, TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
+use crate::read::analyze::training::weight_waits::{self, WeightWaits};
 use crate::read::analyze::training::work_load::{self, WorkCost};
 use crate::read::load::content::{RESULT, model_of};
 use crate::read::load::folder::Shortage;
@@ -124,6 +125,10 @@ pub struct JsonRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     work_load: Option<WorkCost>,
+    /// Exposed communication by phase; absent if weights are not sharded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
+    weight_waits: Option<WeightWaits>,
     /// Same ranks without communication; `null` if there are no such runs.
     pub without_communication: Option<JsonBaseline>,
     /// Loss relative to the base; `null` for the base itself.
@@ -285,6 +290,7 @@ fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> Jso
         reliability,
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         work_load: work_load::case_work_cost(group, case),
+        weight_waits: weight_waits::case_weight_waits(case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::case_loss(group, case).as_ref().map(JsonLoss::from),
         dlperf: figures.map(|figures| figures.dlperf.clone()),

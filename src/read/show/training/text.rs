@@ -164,9 +164,11 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     let (economy, economy_legend) = show::economy::table(group, price).unzip();
     below(show::economy::title(group.unit()), &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
+    below(show::weight_waits::TITLE, &show::weight_waits::LEGEND, show::weight_waits::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
     figures.extend(over_limit.map(|note| Paragraph::Note(vec![note])));
-    let unclear = scaling_loss::unclear(group).into_iter().filter(|_| !is_short);
+    let unclear = show::weight_waits::notes(group).into_iter().chain(scaling_loss::unclear(group));
+    let unclear = unclear.filter(|_| !is_short);
     figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));
     figures.extend(is_short.then(|| Paragraph::Note(vec![LEFT_OUT.to_owned()])));
     text::section(medium, title(group), figures, group.assessment())

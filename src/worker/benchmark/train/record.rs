@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::kv_store::gathers::{self, GatherUse};
 use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
@@ -9,7 +10,7 @@ use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Bytes, KvStore, Phase, Phases, Seconds, TeraflopsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary;
-use ringmark_core::trace::OperatorProfile;
+use ringmark_core::trace::{GradientArray, OperatorProfile};
 use ringmark_core::untrusted_text::printable_lines;
 use ringmark_core::validity;
 
@@ -21,7 +22,7 @@ use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::matrix_product;
-use crate::measure::step_timer::Sample;
+use crate::measure::step_timer::{Sample, StepTimer, WeightWaits};
 use crate::measure::trace::Profiles;
 use crate::model;
 
@@ -200,6 +201,36 @@ pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -
     }))
 }
 
+/// Returns the gathers of weights of all ranks, by phase and bucket; empty on other ranks than 0. `arrays` are in backward
+/// order. All ranks call this together.
+pub fn gathers(world: &World, timer: &StepTimer, arrays: &[GradientArray]) -> Result<Vec<GatherUse>> {
+    let own: Vec<((Phase, usize), WeightWaits)> =
+        timer.weight_waits().iter().map(|(place, waits)| (*place, *waits)).collect();
+    let all = world.gather_values_on_rank_0(&own)?;
+    let iterations = f64::from(timer.measured());
+    let mut gathers = Vec::new();
+    for (number, ((phase, bucket), _)) in all.first().into_iter().flatten().enumerate() {
+        let of_bucket = || arrays.iter().filter(|array| array.bucket as usize == *bucket);
+        let name = |array: Option<&GradientArray>| array.map(|array| array.name.clone()).unwrap_or_default();
+        let ranks: Vec<WeightWaits> = all.iter().map(|rank| rank[number].1).collect();
+        let of_ranks = |value: fn(&WeightWaits) -> f64| -> Vec<f64> { ranks.iter().map(value).collect() };
+        let mean = |value: fn(&WeightWaits) -> f64| summary::mean(&of_ranks(value)).unwrap_or(0.0);
+        let each = of_ranks(|waits| waits.gather / f64::from(waits.gathers.max(1)));
+        gathers.push(GatherUse {
+            bucket: *bucket as u32,
+            weights: [name(of_bucket().next_back()), name(of_bucket().next())],
+            phase: *phase,
+            gathers: mean(|waits| waits.gathers.into()) / iterations,
+            received: Bytes(ranks.iter().map(|waits| waits.received).max().unwrap_or(0)),
+            gather: Seconds(summary::mean(&each).unwrap_or(0.0)),
+            transfer: Seconds(each.iter().copied().fold(f64::INFINITY, f64::min)),
+            wait: Seconds(mean(|waits| waits.wait) / iterations),
+            host: Seconds(mean(|waits| waits.host) / iterations),
+        });
+    }
+    Ok(gathers)
+}
+
 /// Returns the last lines of the log: length and speed of the run, DLPerf's speed, and warnings.
 fn summary_lines(record: &RunRecord) -> Vec<String> {
     let Some(end) = &record.end else { return Vec::new() };
@@ -277,6 +308,7 @@ fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
         let (sent, received) = (each(&used.sent_by_rank), each(&used.received_by_rank));
         lines.push(format!("{store}: ranks send {sent} and receive {received} per step"));
     }
+    lines.extend(gathers::text(&used.gathers).map(|text| format!("{store}: {text}")));
     if let Some(Staleness { pushes, median, p95, maximum }) = used.staleness {
         lines.push(format!(
             "{store}: staleness of {pushes} pushes: median {median}, 95 % {p95}, maximum {maximum} updates by others"

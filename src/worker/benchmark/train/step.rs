@@ -163,8 +163,8 @@ impl Step {
             }
             None => {
                 let loss = self.passes(iteration, Some(&mut marks))?;
-                let gathers = self.exchange.take_gathers();
-                let in_backward = InBackward { gathers, ..self.exchange.reducer().in_backward() };
+                let weight_waits = self.exchange.take_weight_waits();
+                let in_backward = InBackward { weight_waits, ..self.exchange.reducer().in_backward() };
                 self.exchange.finish(Some(iteration))?;
                 (loss, in_backward)
             }
@@ -189,7 +189,7 @@ impl Step {
     fn warm_up(&mut self) -> Result<()> {
         self.passes(0, None).map(drop)?;
         // Belongs to no iteration.
-        drop(self.exchange.take_gathers());
+        drop(self.exchange.take_weight_waits());
         self.exchange.finish(None)
     }
 

@@ -68,7 +68,7 @@ impl<'a> TimedLoop<'a> {
             rewarm(config.warmup.min(before), session.world, step)?;
             checkpoint::reseed(session, config, before);
         }
-        let timer = StepTimer::new(session.device(), before, first_scale);
+        let timer = StepTimer::new(session.device(), before, config.warmup, first_scale);
         heartbeat::enter(Stage::Ready);
         let tracer = Tracer::start(&config.trace, traced_iterations(config, before, session), session)?;
         let counters = session.start_counters()?;
@@ -146,7 +146,10 @@ impl<'a> TimedLoop<'a> {
         self.finish_iterations()?;
         let wall = self.wall();
         // Asynchronous ranks detect failed peers here.
-        let kv_store = self.step.exchange.end(self.session)?;
+        let mut kv_store = self.step.exchange.end(self.session)?;
+        if let Some(used) = &mut kv_store {
+            used.gathers = record::gathers(self.session.world, &self.timer, &gradient_arrays(self.header, self.step))?;
+        }
         heartbeat::enter(Stage::Finishing);
         let counters = self.session.end_counters(self.counters)?;
         let profiles = match self.tracer {
@@ -253,6 +256,16 @@ fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Op
 
 fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     let TrainConfig { model, batch_size, dtype, .. } = &header.config;
+    TracedRun {
+        title: format!("{} training, batch size {batch_size} per rank, {dtype}", model.facts().title),
+        kv_store: Some(header.config.kv_store.kv_store),
+        backend: header.backend,
+        arrays: gradient_arrays(header, step),
+    }
+}
+
+/// Returns the arrays of gradients in backward order.
+fn gradient_arrays(header: &RunHeader, step: &Step) -> Vec<GradientArray> {
     let (mut elements, mut bucket) = (0, 0);
     let buckets = step.exchange.reducer().buckets();
     // Backward visits the arrays in reverse.
@@ -264,12 +277,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
         let wire = header.config.exchange.wire;
         GradientArray { name: named.name.clone(), shape: named.tensor.size(), wire, bucket: bucket as u32 }
     };
-    TracedRun {
-        title: format!("{} training, batch size {batch_size} per rank, {dtype}", model.facts().title),
-        kv_store: Some(header.config.kv_store.kv_store),
-        backend: header.backend,
-        arrays: step.model.tensors.parameters.iter().rev().map(array).collect(),
-    }
+    step.model.tensors.parameters.iter().rev().map(array).collect()
 }
 
 /// Runs steps without their update to warm up a run that continues, then restores the running statistics.

@@ -69,7 +69,7 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
     let mut times = Vec::new();
     for number in 0..=STEPS {
         let timed = Timed::begin(device, world)?;
-        let marks = StepTimer::new(device, 0, 1.0).begin()?;
+        let marks = StepTimer::new(device, 0, 0, 1.0).begin()?;
         let loss = loss(model, &batch, mode, config.learning.label_smoothing)?;
         faults.slow_down(&marks)?;
         backward(&loss, None, None)?;

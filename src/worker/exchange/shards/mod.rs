@@ -48,13 +48,13 @@ use crate::exchange::request::ExchangeRequest;
 use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::gradients::ShardedGradients;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
-use crate::exchange::shards::weights::GatheredWeights;
+use crate::exchange::shards::weights::{GatheredWeights, Places};
 use crate::exchange::{ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::ffi::torch::shim::WeightProvider;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::measure::step_timer::Blocked;
+use crate::measure::step_timer::WeightWait;
 
 /// The strategy.
 pub struct Shards {
@@ -84,7 +84,7 @@ struct Exchange {
 enum Weights {
     /// Every rank has all of them: a flat tensor.
     Whole(Tensor),
-    Sharded(GatheredWeights),
+    Sharded(Box<GatheredWeights>),
 }
 
 impl Shards {
@@ -134,9 +134,10 @@ impl Shards {
             true => {
                 let bucket_of = buckets_of_units(&plan, &units);
                 let kind = rounded.map(|rounded| rounded.kind());
-                let gathered = GatheredWeights::new(&weights, &buckets, &weight_starts, bucket_of, kind)?;
+                let places = Places { starts: weight_starts, bucket_of };
+                let gathered = GatheredWeights::new(&weights, &buckets, places, own, kind)?;
                 gathered.place(&plan, &tensors, &collectives.sums)?;
-                Weights::Sharded(gathered)
+                Weights::Sharded(Box::new(gathered))
             }
             false => Weights::Whole(weights),
         };
@@ -319,7 +320,7 @@ impl GradientExchange for Shards {
         is_sharded.then_some(self.exchange as &dyn WeightProvider)
     }
 
-    fn take_gathers(&mut self) -> Vec<Blocked> {
+    fn take_weight_waits(&mut self) -> Vec<WeightWait> {
         match &mut self.exchange.lock().weights {
             Weights::Whole(_) => Vec::new(),
             Weights::Sharded(gathered) => gathered.take_waits(),

@@ -1,10 +1,13 @@
 //! Weights of a bucket on every rank while the network computes it.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use ringmark_core::dimension::{Operation, Phase};
+use ringmark_core::dimension::{Operation, Phase, Wire};
 use ringmark_core::host::Stage;
+use ringmark_core::trace::Lane;
+use ringmark_core::trace::span::WAIT_FOR_WEIGHTS;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::bucket::{Bucket, BucketPlan};
@@ -13,9 +16,11 @@ use crate::exchange::memory::narrow;
 use crate::exchange::reducer;
 use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
+use crate::ffi::group::GroupRank;
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
-use crate::measure::step_timer::Blocked;
+use crate::measure::step_timer::{Blocked, WeightWait};
+use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// State of a bucket's weights in its place, which other buckets may share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +41,24 @@ pub struct GatheredWeights {
     in_use: Vec<bool>,
     /// Bucket of each unit, in the order of forward.
     bucket_of: Vec<usize>,
+    /// This rank among those that divide the weights.
+    rank: GroupRank,
     /// Copy of the places in the type of matrix products, if that is not fp32.
     rounded: Option<Tensor>,
     /// Number of times that each bucket was gathered since the last update, and between the two updates before.
     gathers: Vec<u64>,
     gathers_of_step: Vec<u64>,
+    /// Last request of each bucket, until computation needs the weights, with the span of a trace.
+    requests: Vec<Option<(Mark, Option<OpenSpan>)>>,
     /// Waits since the last [`take_waits`](GatheredWeights::take_waits).
-    waits: Vec<Blocked>,
+    waits: Vec<WeightWait>,
     device: Device,
+}
+
+/// First elements of the buckets in the memory of the exchange, and the bucket of each unit, in the order of forward.
+pub struct Places {
+    pub starts: Vec<usize>,
+    pub bucket_of: Vec<usize>,
 }
 
 /// Returns the first elements of buckets of these lengths, and the size of the memory: consecutive buckets are apart, and
@@ -59,18 +74,18 @@ pub fn places(lengths: &[usize], keeps_last: bool) -> (Vec<usize>, usize) {
 }
 
 impl GatheredWeights {
-    /// Copies this rank's parts of `weights`. The buckets have places from `starts` on in the memory of the exchange.
+    /// Copies this rank's parts of `weights`.
     pub fn new(
         weights: &Tensor,
         buckets: &[ShardedBucket],
-        starts: &[usize],
-        bucket_of: Vec<usize>,
+        Places { starts, bucket_of }: Places,
+        rank: GroupRank,
         rounded: Option<Kind>,
     ) -> Result<GatheredWeights> {
         let parts = buckets.iter().map(|bucket| narrow(weights, &bucket.own_at(bucket.elements.start)));
         let own = Tensor::f_cat(&parts.collect::<Result<Vec<_>>>()?, 0)?;
         let places: Vec<Range<usize>> =
-            starts.iter().zip(buckets).map(|(start, bucket)| *start..start + bucket.length()).collect();
+            starts.into_iter().zip(buckets).map(|(start, bucket)| start..start + bucket.length()).collect();
         let size = places.iter().map(|place| place.end).max().unwrap_or(0);
         let zeros = |kind| Tensor::f_zeros([size as i64], (kind, weights.device()));
         Ok(GatheredWeights {
@@ -79,8 +94,10 @@ impl GatheredWeights {
             in_use: vec![false; places.len()],
             gathers: vec![0; places.len()],
             gathers_of_step: vec![0; places.len()],
+            requests: places.iter().map(|_| None).collect(),
             places,
             bucket_of,
+            rank,
             rounded: rounded.map(zeros).transpose()?,
             waits: Vec::new(),
             device: weights.device(),
@@ -120,16 +137,28 @@ impl GatheredWeights {
             return Ok(());
         }
         heartbeat::enter(Stage::Exchange { operation: Operation::AllGather, bucket: Some(bucket as u32) });
-        let begin = Mark::set(self.device)?;
+        let span = recorder::begin(Lane::Layers, WAIT_FOR_WEIGHTS, Some(bucket as u32));
+        let (start, begin) = (Instant::now(), Mark::set(self.device)?);
         self.request(bucket, collectives, buckets)?;
-        self.wait(bucket, collectives)?;
+        let before_wait = if collectives.backend.is_asynchronous() { None } else { Some(Mark::set(self.device)?) };
+        let waited = self.wait(bucket, collectives)?;
         self.in_use[bucket] = true;
         // Buckets are in the order of backward.
         let next = if phase == Phase::Forward { bucket.checked_sub(1) } else { Some(bucket + 1) };
         if let Some(next) = next.filter(|next| *next < self.places.len() && self.is_free(*next)) {
             self.request(next, collectives, buckets)?;
         }
-        self.waits.push(Blocked { phase, begin, end: Mark::set(self.device)? });
+        let blocked = Blocked { phase, begin, end: Mark::set(self.device)? };
+        let (requested, gather) = self.requests[bucket].take().unzip();
+        span.into_iter().chain(gather.flatten()).for_each(OpenSpan::end);
+        self.waits.push(WeightWait {
+            bucket,
+            blocked,
+            // Without concurrency, the gather itself begins with the wait.
+            requested: requested.map(|requested| before_wait.unwrap_or(requested)),
+            received: self.gather_of(bucket, buckets, Target::Memory).bytes(self.rank, Wire::Fp32.bytes())[1],
+            host: start.elapsed().saturating_sub(waited),
+        });
         heartbeat::enter(if phase == Phase::Forward { Stage::Forward } else { Stage::Backward });
         Ok(())
     }
@@ -161,7 +190,7 @@ impl GatheredWeights {
         }
     }
 
-    pub fn take_waits(&mut self) -> Vec<Blocked> {
+    pub fn take_waits(&mut self) -> Vec<WeightWait> {
         std::mem::take(&mut self.waits)
     }
 
@@ -190,26 +219,36 @@ impl GatheredWeights {
             ensure!(!self.in_use[other], "weights of bucket {bucket} are needed while bucket {other} has their place");
             self.drop_bucket(other, collectives)?;
         }
+        let span = recorder::begin(Lane::Bucket(bucket as u32), "gather weights", Some(bucket as u32));
+        self.requests[bucket] = Some((Mark::set(self.device)?, span));
         let start = self.places[bucket].start;
         narrow(&collectives.sums, &buckets[bucket].own_at(start))?.f_copy_(&self.part(&buckets[bucket])?)?;
-        let parts = buckets[bucket].parts_at(start);
         let sums = collectives.sums.shallow_clone();
-        let number = collectives.start(&Collective::AllGather { parts, target: Target::Tensor(&sums) })?;
+        let gather = self.gather_of(bucket, buckets, Target::Tensor(&sums));
+        let number = collectives.start(&gather)?;
         self.states[bucket] = State::Requested(number);
         self.gathers[bucket] += 1;
         Ok(())
     }
 
-    fn wait(&mut self, bucket: usize, collectives: &mut Collectives) -> Result<()> {
+    fn gather_of<'a>(&self, bucket: usize, buckets: &[ShardedBucket], target: Target<'a>) -> Collective<'a> {
+        Collective::AllGather { parts: buckets[bucket].parts_at(self.places[bucket].start), target }
+    }
+
+    /// Returns the time that the host waited.
+    fn wait(&mut self, bucket: usize, collectives: &mut Collectives) -> Result<Duration> {
+        let mut waited = Duration::ZERO;
         if let State::Requested(number) = self.states[bucket] {
+            let start = Instant::now();
             collectives.finish_first(number)?;
+            waited = start.elapsed();
             if let Some(rounded) = &self.rounded {
                 let place = &self.places[bucket];
                 narrow(rounded, place)?.f_copy_(&narrow(&collectives.sums, place)?)?;
             }
             self.states[bucket] = State::Present;
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Gives up a bucket's weights; those in flight must arrive first.

@@ -10,7 +10,7 @@
 //! | [`batch_size_charts`] | charts by batch size: lines or bars |
 //! | [`published_rates`] | MXNet's published rates of the same networks |
 //! | [`split`] | breakdown of the step time |
-//! | [`work_load`] | effect of uneven batch sizes per rank |
+//! | [`extra_tables`] | uneven batch sizes per rank; waits for sharded weights |
 //! | [`scaling_loss`] | breakdown of the scaling loss |
 //! | [`learning`] | loss and accuracy over epochs |
 //! | [`economy`] | power, energy and cost |
@@ -24,6 +24,7 @@ pub mod batch_size_charts;
 pub mod batch_sizes;
 pub mod economy;
 pub mod environment;
+pub mod extra_tables;
 pub mod headline;
 pub mod iterations;
 pub mod learning;
@@ -36,7 +37,6 @@ pub mod series;
 pub mod split;
 pub mod telemetry;
 pub mod traced_step;
-pub mod work_load;
 
 use std::collections::BTreeSet;
 
@@ -108,7 +108,7 @@ fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = scaling::kv_stores(setting);
     blocks.push(scaling::block(setting, published));
     blocks.extend(split::block(setting));
-    blocks.extend(work_load::blocks(setting));
+    blocks.extend(extra_tables::blocks(setting));
     blocks.extend(scaling_loss::block(setting));
     blocks.extend(economy::blocks(setting));
     blocks.extend(traced_step::blocks(setting));

@@ -1,0 +1,47 @@
+//! Table of the exposed communication of strategies that shard weights.
+
+use ringmark_core::dimension::Seconds;
+
+use crate::output::table::{Row, Table};
+use crate::read::analyze::run_group::RunGroup;
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
+use crate::read::analyze::training::weight_waits::case_weight_waits;
+use crate::read::show::numbers::{marked, milliseconds};
+
+/// Title of the table.
+pub const TITLE: &str = "Exposed communication of sharded weights by phase, median run";
+
+/// Explanation of the columns.
+pub const LEGEND: [&str; 2] = [
+    "forward, backward: waits for the weights of other ranks; sums: gradients;",
+    "longest: longest wait for the weights of one bucket, and its cause (docs/kv_store.md)",
+];
+
+const HEADERS: [(&str, &str); 6] =
+    [("case", ""), ("forward", "ms"), ("backward", "ms"), ("sums", "ms"), ("longest", "ms"), ("cause", "")];
+
+/// Returns the table of the cases whose ranks gather weights; `None` if there are none.
+pub fn table(group: &TrainingGroup) -> Option<Table> {
+    let row = |case: &TrainingCase| {
+        let waits = case_weight_waits(case)?;
+        let is_doubtful = !group.is_speed_reliable(case);
+        let time = |time: Seconds| marked(milliseconds(time), is_doubtful);
+        let cells = vec![
+            case.case.to_string(),
+            time(waits.forward_seconds),
+            time(waits.backward_seconds),
+            time(waits.sums_seconds),
+            waits.longest.as_ref().map_or_else(|| "-".to_owned(), |longest| time(longest.wait)),
+            waits.cause.map_or_else(|| "-".to_owned(), |cause| cause.to_string()),
+        ];
+        Some(Row { cells, is_doubtful, ..Row::default() })
+    };
+    let rows: Vec<Row> = group.cases.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| Table::new(&HEADERS, rows))
+}
+
+/// Returns a sentence about the longest wait of each case.
+pub fn notes(group: &TrainingGroup) -> Vec<String> {
+    let note = |case: &TrainingCase| Some(format!("{}: {}", case.case, case_weight_waits(case)?.text()?));
+    group.cases.iter().filter_map(note).collect()
+}
