@@ -79,7 +79,7 @@ fn each_kv_store_has_a_table_relative_to_ring_1n1g() {
     assert_eq!(rows, [vec![of_ring; 3], vec![of_servers; 2]].concat());
 }
 
-/// Of the exposed communication of 24 ms (the records of this folder), computation waits 10 ms for weights.
+/// Computation waits 10 ms for weights, a part of the exposed communication of these records.
 #[test]
 fn waits_for_weights_are_shown_with_their_cause() {
     let folder = Folder::new();
