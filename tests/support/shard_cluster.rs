@@ -17,8 +17,6 @@ const BACKWARD: f64 = 0.060;
 /// Seconds to update all weights on one rank.
 const UPDATE: f64 = 0.008;
 const OTHER: f64 = 0.0005;
-/// Bytes per second of copies inside a host.
-const MEMORY: f64 = 20e9;
 
 /// Algorithm of a reduce-scatter or an all-gather between hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,6 +35,8 @@ pub struct ShardCluster {
     pub algorithm: Algorithm,
     /// Latency in seconds and bandwidth in bytes per second of a host's link.
     pub network: (f64, f64),
+    /// Bytes per second of copies inside a host.
+    pub memory: f64,
     /// Relative deviation of a rank's compute time between iterations, and between buckets.
     pub jitter: f64,
     /// Relative deviation of all times between runs.
@@ -112,16 +112,19 @@ impl ShardCluster {
 
     /// Returns the time of a reduce-scatter or an all-gather.
     pub fn collective(&self, case: Case, bytes: f64) -> f64 {
+        let inside = if case.ranks() > 1 { bytes / self.memory } else { 0.0 };
+        self.through_network(case, bytes) + inside
+    }
+
+    fn through_network(&self, case: Case, bytes: f64) -> f64 {
         let (latency, rate) = self.network;
         let (hosts, ranks) = (f64::from(case.nodes), f64::from(case.ranks()));
-        let between = match self.algorithm {
+        match self.algorithm {
             _ if case.nodes == 1 => 0.0,
             Algorithm::Ring => (ranks - 1.0) * (latency + bytes / ranks / rate),
             Algorithm::Halving => ranks.log2() * latency + bytes * (hosts - 1.0) / hosts / rate,
             Algorithm::Hosts => (hosts - 1.0) * (latency + bytes / hosts / rate),
-        };
-        let inside = if case.ranks() > 1 { bytes / MEMORY } else { 0.0 };
-        between + inside
+        }
     }
 
     /// Returns the ranks that divide the weights, as a case of their own.
@@ -136,10 +139,11 @@ impl ShardCluster {
     }
 
     /// Returns the time that the owners of a bucket's parts take to add them over the hosts, all at the same time through
-    /// the link of their host: a reduce-scatter and an all-gather among one rank of each.
+    /// the link of their host: a reduce-scatter and an all-gather among one rank of each, which copies its own part.
     fn between_hosts(&self, case: Case, bucket: usize) -> f64 {
-        let owners = Case { gpus_per_node: 1, ..case };
-        if case.nodes > 1 { 2.0 * self.collective(owners, BUCKETS[bucket]) } else { 0.0 }
+        let (owners, bytes) = (Case { gpus_per_node: 1, ..case }, BUCKETS[bucket]);
+        let copy = if case.nodes > 1 { bytes / f64::from(case.gpus_per_node) / self.memory } else { 0.0 };
+        2.0 * (self.through_network(owners, bytes) + copy)
     }
 
     /// Runs forward, backward and the sums of gradients. `collectives` are those of the ranks that divide the weights.
