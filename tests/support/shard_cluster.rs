@@ -188,8 +188,9 @@ impl ShardCluster {
             }
             summed.push(collectives.run(&ranks.now(), seconds(bucket)));
         }
-        for bucket in (if is_hidden { buckets - 2 } else { 0 })..buckets {
-            ranks.wait(exposed, &summed[bucket]);
+        let first = if is_hidden { buckets - 2 } else { 0 };
+        for (bucket, ends) in summed.iter().enumerate().skip(first) {
+            ranks.wait(exposed, ends);
             if is_added {
                 add(ranks, bucket);
             }
