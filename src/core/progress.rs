@@ -82,6 +82,9 @@ pub struct FinishedRun {
     pub speedup: Option<f64>,
     /// `speedup / ranks`, a share.
     pub efficiency: Option<f64>,
+    /// True if the efficiency is above the limit of its strategy, so that 1n1g was disturbed; false if absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_impossible_efficiency: bool,
     /// Top-1 accuracy on the validation images at the end of the last epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_1: Option<f64>,

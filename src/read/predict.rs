@@ -1,12 +1,11 @@
 //! `ringmark predict`: predictions of larger cases from a sweep and a bandwidth result.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::{Case, KvStore, Operation};
-use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
@@ -89,23 +88,41 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()
 }
 
-/// Rejects a bandwidth result without a collective of the runs.
+/// Rejects a bandwidth result without a collective of the runs, and a case with only some of a strategy's collectives.
 fn check_operations(records: &[(Case, BandwidthRecord)], evidence: &[Evidence]) -> anyhow::Result<()> {
-    let is_used = |operation: &Operation| evidence.iter().any(|evidence| evidence.strategy.uses(*operation));
-    let measured: BTreeSet<Operation> = records.iter().map(|(_, record)| record.config.operation).collect();
-    if measured.is_empty() || measured.iter().any(is_used) {
-        return Ok(());
+    let mut of_cases: BTreeMap<Case, BTreeSet<Operation>> = BTreeMap::new();
+    for (case, record) in records {
+        of_cases.entry(*case).or_default().insert(record.config.operation);
     }
-    let names = |operations: &mut dyn Iterator<Item = &Operation>| {
-        operations.map(Operation::to_string).collect::<Vec<String>>().join(",")
+    let all: BTreeSet<Operation> = of_cases.values().flatten().copied().collect();
+    let lacks_all = |evidence: &&Evidence, measured: &BTreeSet<Operation>| {
+        evidence.strategy.operations().iter().all(|operation| !measured.contains(operation))
     };
-    let (measured, used) = (names(&mut measured.iter()), names(&mut Operation::ALL.iter().filter(|one| is_used(one))));
-    let advice = match used.as_str() {
+    let lacks_some = |evidence: &&Evidence, measured: &BTreeSet<Operation>| {
+        let lacks = |operation: &Operation| !measured.contains(operation);
+        !lacks_all(evidence, measured) && evidence.strategy.operations().iter().any(lacks)
+    };
+    let partial = of_cases.iter().find(|(_, measured)| evidence.iter().any(|evidence| lacks_some(&evidence, measured)));
+    let (measured, of_case, lacking): (_, _, Vec<&Evidence>) = match partial {
+        Some((case, measured)) => {
+            let lacking = evidence.iter().filter(|evidence| lacks_some(evidence, measured));
+            (measured, format!(" for {case}"), lacking.collect())
+        }
+        None if !all.is_empty() && evidence.iter().all(|evidence| lacks_all(&evidence, &all)) => {
+            (&all, String::new(), evidence.iter().collect())
+        }
+        None => return Ok(()),
+    };
+    let names = |operations: &BTreeSet<Operation>| {
+        operations.iter().map(Operation::to_string).collect::<Vec<String>>().join(",")
+    };
+    let needed = names(&lacking.iter().flat_map(|evidence| evidence.strategy.operations()).copied().collect());
+    let advice = match needed.as_str() {
         "" => "which has no collectives: omit --bandwidth".to_owned(),
-        used => format!("which needs {used}: measure with --op {used}"),
+        needed => format!("which needs {needed}: measure with --op {needed}"),
     };
-    let kv_stores = joined(evidence.iter().map(|evidence| evidence.point.kv_store));
-    bail!("--bandwidth has the times of {measured}, but these runs used --kv-store {kv_stores}, {advice}")
+    let (measured, kv_stores) = (names(measured), joined(lacking.iter().map(|evidence| evidence.point.kv_store)));
+    bail!("--bandwidth has the times of {measured}{of_case}, but these runs used --kv-store {kv_stores}, {advice}")
 }
 
 /// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.

@@ -3,9 +3,10 @@
 use expect_test::expect;
 use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::model::predict;
+use ringmark::read::analyze::prediction::step_parts::Limit;
 use ringmark::read::benchmark::bandwidth::load as bandwidth;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, bandwidth_files};
-use ringmark_core::dimension::{KvStore, Operation};
+use ringmark_core::dimension::{KvStore, Operation, Wire};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::support::bandwidth as fixtures;
@@ -16,13 +17,16 @@ use crate::support::runs::{Folder, record};
 use crate::support::sandbox::{self, refused, ringmark};
 use crate::support::shard_cluster::{Algorithm, ShardCluster};
 
-const STRATEGIES: [KvStore; 3] = [KvStore::ShardOptimizer, KvStore::ShardGradients, KvStore::ShardWeights];
+const STRATEGIES: [KvStore; 4] =
+    [KvStore::ShardOptimizer, KvStore::ShardGradients, KvStore::ShardWeights, KvStore::Hybrid];
+
+const SHARDED: [Operation; 2] = [Operation::AllGather, Operation::ReduceScatter];
 
 /// Latency in seconds and bandwidth in bytes per second between hosts.
 const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)];
 
 fn clusters(kv_store: KvStore, algorithm: Algorithm) -> [ShardCluster; 3] {
-    NETWORKS.map(|network| ShardCluster { kv_store, algorithm, network, jitter: 0.02, drift: 0.005 })
+    NETWORKS.map(|network| ShardCluster { kv_store, algorithm, network, memory: 20e9, jitter: 0.02, drift: 0.005 })
 }
 
 #[test]
@@ -32,6 +36,16 @@ fn band_covers_shards_with_every_algorithm() {
             let evidence = |_: &ShardCluster, sweep: &Folder| evidence(sweep, kv_store);
             assert_covered(&format!("{kv_store}, {algorithm:?}"), &clusters(kv_store, algorithm), evidence, 0.2);
         }
+    }
+}
+
+/// Hosts whose memory is slow, so that the exchange inside a host is exposed.
+#[test]
+fn band_covers_hybrid_shards_with_a_slow_exchange_inside_hosts() {
+    for algorithm in [Algorithm::Ring, Algorithm::Hosts] {
+        let slow = clusters(KvStore::Hybrid, algorithm).map(|cluster| ShardCluster { memory: 3e9, ..cluster });
+        let evidence = |_: &ShardCluster, sweep: &Folder| evidence(sweep, KvStore::Hybrid);
+        assert_covered(&format!("hybrid, {algorithm:?}, slow memory"), &slow, evidence, 0.25);
     }
 }
 
@@ -67,7 +81,9 @@ fn bandwidth_of_collectives_narrows_the_band_of_shards() {
     for kv_store in STRATEGIES {
         let clusters = clusters(kv_store, Algorithm::Ring);
         let measured = |cluster: &ShardCluster, sweep: &Folder| {
-            let folder = bandwidth_folder(cluster, &[Operation::AllGather, Operation::ReduceScatter]);
+            let all_reduce = &[Operation::AllReduce][..];
+            let operations = if kv_store == KvStore::Hybrid { all_reduce } else { &SHARDED };
+            let folder = bandwidth_folder(cluster, operations);
             let records = bandwidth::read(&folder.path()).expect("records").cases;
             evidence(sweep, kv_store).with_bandwidth(&records).expect("the same backend")
         };
@@ -96,7 +112,7 @@ fn assumptions_of_shards_are_explained() {
         }
         let (_, stdout, stderr) = sandbox::run(&mut command);
         let (_, after) = stdout.split_once("efficiency over 1n1g of ring\n").unwrap_or_default();
-        let (assumptions, _) = after.split_once("exchange algorithm").unwrap_or_default();
+        let (assumptions, _) = after.split_once("band: both limits").unwrap_or_default();
         assumptions.replace("\n  ", " ") + &stderr
     };
     expect![[r"
@@ -106,8 +122,9 @@ fn assumptions_of_shards_are_explained() {
         no bandwidth result: the share of latency and the part that backward hides are unknown, so the band is wider; measure it: ringmark bandwidth --op all_gather,reduce_scatter --cases 2n2g, then --bandwidth FOLDER
         lower limit of the step: the exposed exchange is unchanged, as if all of it were copies inside a host; the wait for the slowest rank is unchanged
         upper limit of the step: latency alone limits it, or bandwidth of which backward already hides the maximum; the wait grows as the expected maximum over more ranks
+        exchange algorithm: one ring over all ranks
+        unchanged: compute and the rest of the step; the bandwidth of each host
     "]].assert_eq(&explained(KvStore::ShardGradients, None));
-    let both = [Operation::AllGather, Operation::ReduceScatter];
     expect![[r"
         strategy shard-weights: for each bucket a reduce-scatter of its gradients, which backward can hide, and an all-gather of its weights in forward and again in backward, which compute can hide
         bytes that each rank sends per step, at most: 332.3 MB for 4n2g (measured), 356.1 MB for 8n2g
@@ -115,10 +132,100 @@ fn assumptions_of_shards_are_explained() {
         exchange between hosts: 19.9 us per step, 2.55 GB/s, residual 4 %
         lower limit of the step: compute hides the same share of the exchange; the wait for the slowest rank is unchanged
         upper limit of the step: compute hides the same number of seconds; the wait grows as the expected maximum over more ranks
-    "]].assert_eq(&explained(KvStore::ShardWeights, Some(&both)));
+        exchange algorithm: one ring over all ranks
+        unchanged: compute and the rest of the step; the bandwidth of each host
+    "]].assert_eq(&explained(KvStore::ShardWeights, Some(&SHARDED)));
     expect![[r"
         error: --bandwidth has the times of all_reduce, but these runs used --kv-store shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
     "]].assert_eq(&explained(KvStore::ShardOptimizer, Some(&[Operation::AllReduce])));
+    // Both have the same cost, but libraries implement each of them separately.
+    expect![[r"
+        error: --bandwidth has the times of all_gather for 2n2g, but these runs used --kv-store shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
+    "]]
+    .assert_eq(&explained(KvStore::ShardOptimizer, Some(&SHARDED[..1])));
+    expect![[r"
+        strategy hybrid: between hosts, an all-reduce of every rank's part of each bucket, which backward can hide
+        bytes that each host sends to others per step: 189.9 MB for 4n2g (measured), 221.6 MB for 8n2g
+        exchange inside a host: for each bucket reduce-scatters and all-gathers, exposed as in 1n2g on any number of hosts; the update of a rank's part is unchanged
+        no bandwidth result: the share of latency and the part that backward hides are unknown, so the band is wider; measure it: ringmark bandwidth --cases 2n2g, then --bandwidth FOLDER
+        lower limit of the step: the exposed all-reduce is unchanged, as if all of it were copies inside a host; the wait for the slowest rank is unchanged
+        upper limit of the step: latency alone limits it, or bandwidth of which backward already hides the maximum; the wait grows as the expected maximum over more ranks
+        all-reduce algorithm: a ring over the hosts for each rank of a host, at the same time
+        unchanged: compute, exchange inside a host, optimizer and the rest of the step; the bandwidth of each host
+    "]].assert_eq(&explained(KvStore::Hybrid, None));
+    expect![[r"
+        strategy hybrid: between hosts, an all-reduce of every rank's part of each bucket, which backward can hide
+        bytes that each host sends to others per step: 189.9 MB for 4n2g (measured), 221.6 MB for 8n2g
+        exchange inside a host: for each bucket reduce-scatters and all-gathers, exposed as in 1n2g on any number of hosts; the update of a rank's part is unchanged
+        all-reduce between hosts: 19.8 us per step, 2.52 GB/s, residual 4 %
+        lower limit of the step: backward hides the same share of the all-reduce; the wait for the slowest rank is unchanged
+        upper limit of the step: backward hides the same number of seconds; the wait grows as the expected maximum over more ranks
+        all-reduce algorithm: a ring over the hosts for each rank of a host, at the same time
+        unchanged: compute, exchange inside a host, optimizer and the rest of the step; the bandwidth of each host
+    "]].assert_eq(&explained(KvStore::Hybrid, Some(&[Operation::AllReduce])));
+}
+
+#[test]
+fn losses_of_hybrid_shards_add_up() {
+    let cluster = ShardCluster { jitter: 0.0, drift: 0.0, ..clusters(KvStore::Hybrid, Algorithm::Ring)[0] };
+    let losses = |measured: &[&str]| {
+        let evidence = evidence(&cluster.sweep(measured, 3), KvStore::Hybrid);
+        let predicted = predict(&evidence, "8n2g".parse().expect("a case")).expect("the level is there");
+        let seconds =
+            |limit: Limit| predicted.losses.iter().filter(|loss| loss.0 == limit).map(|loss| loss.1).sum::<f64>();
+        let all: f64 = predicted.losses.iter().map(|(_, seconds)| seconds).sum();
+        let lost = predicted.step.mid - evidence.base_step();
+        assert!((all - lost).abs() < 1e-9, "{:?} add up to {all} of {lost}", predicted.losses);
+        [Limit::Host, Limit::Transfer].map(|limit| (1e6 * seconds(limit)).round())
+    };
+    let [of_rank, of_host] = [losses(&MEASURED), losses(&MEASURED[1..])];
+    // Copies of the bucket that is gathered first and summed last: 2 x 6 MB / (20 GB/s). One host has the same.
+    assert_eq!((of_rank[0], of_host[0]), (600.0, 0.0));
+    assert!(of_rank[1] == of_host[1] && of_rank[1] > 1000.0, "{of_rank:?}, {of_host:?}");
+}
+
+/// One host shows the exchange within it; the efficiency is relative to it if no rank was measured alone.
+#[test]
+fn hybrid_shards_need_one_host_and_several() {
+    let cluster = clusters(KvStore::Hybrid, Algorithm::Ring)[0];
+    let refusal = |measured: &[&str]| {
+        let sweep = cluster.sweep(measured, 1);
+        refused(ringmark("predict --cases 8n2g --kv-store hybrid").arg(sweep.path()), 1)
+    };
+    expect![[r"
+        error: 8n2g cannot be predicted: 1n2g was not measured, and only one host shows the exchange inside a host, which does not grow with the number of hosts; measure: ringmark sweep --cases 1n2g --batch-size 4 --dtype fp32 --kv-store hybrid
+    "]].assert_eq(&refusal(&["1n1g", "2n2g", "4n2g"]));
+    expect![[r"
+        error: 8n2g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n2g --batch-size 4 --dtype fp32 --kv-store hybrid --hosts HOST1:2,HOST2:2
+    "]].assert_eq(&refusal(&["1n1g", "1n2g"]));
+    let evidence = evidence(&cluster.sweep(&["1n2g", "2n2g"], 1), KvStore::Hybrid);
+    let efficiency = predict(&evidence, "4n2g".parse().expect("a case")).expect("one host and several").efficiency;
+    assert!(evidence.base.nodes == 1 && efficiency.high < 1.0, "{efficiency:?} over {}", evidence.base);
+}
+
+/// Sums between hosts keep fp32, once for all passes.
+#[test]
+fn hybrid_shards_send_fp32_between_hosts() {
+    let cluster = clusters(KvStore::Hybrid, Algorithm::Ring)[0];
+    let folder = Folder::new();
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        made.header.config.accumulate = 2;
+        made.header.config.exchange.wire = Wire::Bf16;
+        folder.run(&made);
+    }
+    let evidence = evidence(&folder, KvStore::Hybrid);
+    let megabytes = |case: &str| (evidence.whole_cost(case.parse().expect("a case")).bytes / 1e6).round();
+    // Of 126.6 MB, 2 (H - 1) / H.
+    assert_eq!(["1n2g", "2n2g", "4n2g", "8n2g"].map(megabytes), [0.0, 127.0, 190.0, 222.0]);
+    let bandwidth_of = |wire| {
+        let mut records =
+            bandwidth::read(&bandwidth_folder(&cluster, &[Operation::AllReduce]).path()).expect("records").cases;
+        records.iter_mut().for_each(|(_, record)| record.config.exchange.wire = wire);
+        evidence.clone().with_bandwidth(&records)
+    };
+    assert!(bandwidth_of(Wire::Fp32).is_ok());
+    expect!["the bandwidth of 2n2g does not apply to rn50_b4_fp32_hybrid_cpu: it sent bf16, but the runs sent fp32 between hosts: measure with --wire fp32"].assert_eq(&format!("{:#}", bandwidth_of(Wire::Bf16).expect_err("another wire type")));
 }
 
 #[test]
@@ -142,8 +249,8 @@ fn passes_multiply_the_bytes_of_shards() {
 fn shards_without_1n1g_are_rejected() {
     let cluster = clusters(KvStore::ShardOptimizer, Algorithm::Ring)[0];
     let sweep = cluster.sweep(&MEASURED[1..], 1);
-    expect![[r#"
+    expect![[r"
         not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
         error: rn50: kv-store shard-optimizer is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well
-    "#]].assert_eq(&refused(ringmark("predict").arg(sweep.path()), 2));
+    "]].assert_eq(&refused(ringmark("predict").arg(sweep.path()), 2));
 }

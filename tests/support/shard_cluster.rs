@@ -1,5 +1,5 @@
-//! A simulated cluster with its own cost model of sharded training: collectives in one queue, started when every rank has
-//! requested them, and ranks that wait for weights, for places and for sums.
+//! A simulated cluster with its own cost model of sharded training: collectives in one queue of their ranks, started when
+//! every one of these has requested them, and ranks that wait for weights, for places and for sums.
 
 use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
@@ -17,8 +17,6 @@ const BACKWARD: f64 = 0.060;
 /// Seconds to update all weights on one rank.
 const UPDATE: f64 = 0.008;
 const OTHER: f64 = 0.0005;
-/// Bytes per second of copies inside a host.
-const MEMORY: f64 = 20e9;
 
 /// Algorithm of a reduce-scatter or an all-gather between hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,26 +35,34 @@ pub struct ShardCluster {
     pub algorithm: Algorithm,
     /// Latency in seconds and bandwidth in bytes per second of a host's link.
     pub network: (f64, f64),
+    /// Bytes per second of copies inside a host.
+    pub memory: f64,
     /// Relative deviation of a rank's compute time between iterations, and between buckets.
     pub jitter: f64,
     /// Relative deviation of all times between runs.
     pub drift: f64,
 }
 
-/// Collectives of an iteration, one after the other.
-struct Queue<'a> {
-    cluster: &'a ShardCluster,
-    case: Case,
-    slow: f64,
-    free: f64,
+/// Collectives of an iteration among groups of ranks; those of a group run one after the other.
+struct Queue {
+    /// Ranks of each group.
+    groups: Vec<Vec<usize>>,
+    free: Vec<f64>,
 }
 
-impl Queue<'_> {
-    /// Returns the end of a collective that the ranks request at these times.
-    fn run(&mut self, requests: &[f64], bytes: f64) -> f64 {
-        let ready = requests.iter().copied().fold(self.free, f64::max);
-        self.free = ready + self.slow * self.cluster.collective(self.case, bytes);
-        self.free
+impl Queue {
+    fn new(groups: Vec<Vec<usize>>) -> Queue {
+        Queue { free: vec![0.0; groups.len()], groups }
+    }
+
+    /// Returns the end, for each rank, of a collective that takes `seconds` and that the ranks request at these times.
+    fn run(&mut self, requests: &[f64], seconds: f64) -> Vec<f64> {
+        let mut ends = vec![0.0; requests.len()];
+        for (ranks, free) in self.groups.iter().zip(&mut self.free) {
+            *free = seconds + ranks.iter().map(|rank| requests[*rank]).fold(*free, f64::max);
+            ranks.iter().for_each(|rank| ends[*rank] = *free);
+        }
+        ends
     }
 }
 
@@ -90,11 +96,11 @@ impl Ranks<'_> {
         }
     }
 
-    /// Waits for the end of a collective.
-    fn wait(&mut self, phase: Phase, end: f64) {
-        for rank in &mut self.all {
+    /// Waits for the end of a collective, which each rank has at its own time.
+    fn wait(&mut self, phase: Phase, ends: &[f64]) {
+        for (rank, end) in self.all.iter_mut().zip(ends) {
             rank.phases[phase] += (end - rank.now).max(0.0);
-            rank.now = rank.now.max(end);
+            rank.now = rank.now.max(*end);
         }
     }
 }
@@ -106,39 +112,68 @@ impl ShardCluster {
 
     /// Returns the time of a reduce-scatter or an all-gather.
     pub fn collective(&self, case: Case, bytes: f64) -> f64 {
+        let inside = if case.ranks() > 1 { bytes / self.memory } else { 0.0 };
+        self.through_network(case, bytes) + inside
+    }
+
+    fn through_network(&self, case: Case, bytes: f64) -> f64 {
         let (latency, rate) = self.network;
         let (hosts, ranks) = (f64::from(case.nodes), f64::from(case.ranks()));
-        let between = match self.algorithm {
+        match self.algorithm {
             _ if case.nodes == 1 => 0.0,
             Algorithm::Ring => (ranks - 1.0) * (latency + bytes / ranks / rate),
             Algorithm::Halving => ranks.log2() * latency + bytes * (hosts - 1.0) / hosts / rate,
             Algorithm::Hosts => (hosts - 1.0) * (latency + bytes / hosts / rate),
-        };
-        let inside = if case.ranks() > 1 { bytes / MEMORY } else { 0.0 };
-        between + inside
+        }
     }
 
-    /// Runs forward, backward and the sums of gradients.
-    fn passes(&self, queue: &mut Queue, ranks: &mut Ranks) {
+    /// Returns the ranks that divide the weights, as a case of their own.
+    fn owners(&self, case: Case) -> Case {
+        if self.kv_store == KvStore::Hybrid { Case { nodes: 1, ..case } } else { case }
+    }
+
+    /// Returns the groups of ranks that divide the weights, each with the next `self.owners(case).ranks()` ranks.
+    fn groups(&self, case: Case) -> Vec<Vec<usize>> {
+        let owners = self.owners(case).ranks() as usize;
+        (0..case.ranks() as usize / owners).map(|group| (group * owners..(group + 1) * owners).collect()).collect()
+    }
+
+    /// Returns the time that the owners of a bucket's parts take to add them over the hosts, all at the same time through
+    /// the link of their host: a reduce-scatter and an all-gather among one rank of each, which copies its own part.
+    fn between_hosts(&self, case: Case, bucket: usize) -> f64 {
+        let (owners, bytes) = (Case { gpus_per_node: 1, ..case }, BUCKETS[bucket]);
+        let copy = if case.nodes > 1 { bytes / f64::from(case.gpus_per_node) / self.memory } else { 0.0 };
+        2.0 * (self.through_network(owners, bytes) + copy)
+    }
+
+    /// Runs forward, backward and the sums of gradients. `collectives` are those of the ranks that divide the weights.
+    fn passes(&self, case: Case, slow: f64, collectives: &mut Queue, ranks: &mut Ranks) {
         let (exposed, buckets) = (Phase::ExposedAllreduce, BUCKETS.len());
-        let is_gathered = self.kv_store == KvStore::ShardWeights;
-        let mut gathered = vec![0.0_f64; buckets];
+        let is_gathered = self.kv_store.shards_weights();
+        let seconds = |bucket: usize| slow * self.collective(self.owners(case), BUCKETS[bucket]);
+        let mut gathered = vec![ranks.now(); buckets];
         if is_gathered {
-            gathered[buckets - 1] = queue.run(&ranks.now(), BUCKETS[buckets - 1]);
+            gathered[buckets - 1] = collectives.run(&ranks.now(), seconds(buckets - 1));
         }
         for bucket in (0..buckets).rev() {
-            ranks.wait(exposed, gathered[bucket]);
+            ranks.wait(exposed, &gathered[bucket]);
             if is_gathered && bucket > 0 {
-                gathered[bucket - 1] = queue.run(&ranks.now(), BUCKETS[bucket - 1]);
+                gathered[bucket - 1] = collectives.run(&ranks.now(), seconds(bucket - 1));
             }
             ranks.compute(Phase::Forward, COMPUTE[bucket] * FORWARD);
         }
-        let mut summed = Vec::new();
+        let same_part = |local| (local..case.ranks() as usize).step_by(case.gpus_per_node as usize).collect();
+        let mut hosts = Queue::new((0..case.gpus_per_node as usize).map(same_part).collect());
+        let (mut summed, mut added): (Vec<Vec<f64>>, _) = (Vec::new(), ranks.now());
+        let mut add = |ranks: &Ranks, bucket| added = hosts.run(&ranks.now(), slow * self.between_hosts(case, bucket));
+        let is_added = self.kv_store == KvStore::Hybrid;
+        // Collectives in host memory make no progress during backward.
+        let is_hidden = self.algorithm != Algorithm::Hosts;
         for bucket in 0..buckets {
-            ranks.wait(exposed, gathered[bucket]);
+            ranks.wait(exposed, &gathered[bucket]);
             // Two buckets have places: the weights of the first two are still there after forward.
             if is_gathered && (2..buckets).contains(&(bucket + 1)) {
-                gathered[bucket + 1] = queue.run(&ranks.now(), BUCKETS[bucket + 1]);
+                gathered[bucket + 1] = collectives.run(&ranks.now(), seconds(bucket + 1));
             }
             ranks.compute(Phase::Backward, COMPUTE[bucket] * BACKWARD);
             if bucket == 0 || is_gathered {
@@ -146,11 +181,21 @@ impl ShardCluster {
                 ranks.all.iter_mut().for_each(|rank| rank.before = compute(rank));
             }
             if let (true, Some(before)) = (self.kv_store.shards_gradients(), bucket.checked_sub(2)) {
-                ranks.wait(exposed, summed[before]);
+                ranks.wait(exposed, &summed[before]);
+                if is_added && is_hidden {
+                    add(ranks, before);
+                }
             }
-            summed.push(queue.run(&ranks.now(), BUCKETS[bucket]));
+            summed.push(collectives.run(&ranks.now(), seconds(bucket)));
         }
-        ranks.wait(exposed, summed[buckets - 1]);
+        let first = if is_hidden { buckets - 2 } else { 0 };
+        for (bucket, ends) in summed.iter().enumerate().skip(first) {
+            ranks.wait(exposed, ends);
+            if is_added {
+                add(ranks, bucket);
+            }
+        }
+        ranks.wait(exposed, &added);
     }
 }
 
@@ -165,19 +210,21 @@ impl ModelCluster for ShardCluster {
         };
         let all = (0..case.ranks()).map(|_| rank(noise)).collect();
         let mut ranks = Ranks { all, jitter: self.jitter, noise };
-        let mut queue = Queue { cluster: self, case, slow, free: 0.0 };
+        let mut collectives = Queue::new(self.groups(case));
         if case.ranks() == 1 {
             ranks.compute(Phase::Forward, FORWARD);
             ranks.compute(Phase::Backward, BACKWARD);
         } else {
-            self.passes(&mut queue, &mut ranks);
+            self.passes(case, slow, &mut collectives, &mut ranks);
         }
         ranks.jitter = 0.0;
         ranks.all.iter_mut().for_each(|rank| rank.factor = slow);
-        ranks.compute(Phase::Optimizer, UPDATE / f64::from(case.ranks()));
-        if case.ranks() > 1 && self.kv_store != KvStore::ShardWeights {
-            let end = BUCKETS.iter().fold(0.0, |_, bytes| queue.run(&ranks.now(), *bytes));
-            ranks.wait(Phase::Optimizer, end);
+        ranks.compute(Phase::Optimizer, UPDATE / f64::from(self.owners(case).ranks()));
+        if case.ranks() > 1 && !self.kv_store.shards_weights() {
+            for bytes in BUCKETS {
+                let ends = collectives.run(&ranks.now(), slow * self.collective(case, bytes));
+                ranks.wait(Phase::Optimizer, &ends);
+            }
         }
         let seconds = |of: &dyn Fn(&Rank) -> f64| ranks.all.iter().map(|rank| Seconds(of(rank))).collect::<Vec<_>>();
         Iteration {

@@ -35,7 +35,8 @@ pub struct PredictOptions {
     sweep: Option<PathBuf>,
     /// Bandwidth result of the same hosts, for a narrower range
     ///
-    /// Needs cases with two different numbers of hosts, such as 2n8g,4n8g; applies to kv-store ring.
+    /// Needs cases with two different numbers of hosts, such as 2n8g,4n8g. Strategies ring and hybrid use all_reduce,
+    /// shard-* all_gather and reduce_scatter; others use none.
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
     /// Cases to predict, such as 8n8g
@@ -45,7 +46,8 @@ pub struct PredictOptions {
     cases: Option<Vec<Case>>,
     /// Strategy to predict, if the sweep has several, also --strategy [default: all]
     ///
-    /// Some cannot be predicted; the output names them.
+    /// Some cannot be predicted; the output names them. A case of 8 ranks per host needs a measured case of several hosts,
+    /// such as 2n8g. hybrid also needs 1n8g; shard-*, device and nccl also 1n1g.
     #[arg(long, alias = "strategy", value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
     kv_store: Option<KvStore>,
     /// Servers to predict for, with kv-store dist_*

@@ -22,6 +22,7 @@ pub mod thresholds;
 use crate::benchmark::Record;
 use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
+use crate::dimension::KvStore;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 pub use crate::validity::invalidity::{Invalidity, invalidity};
 
@@ -52,6 +53,16 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     found.extend(record.header.resumptions.iter().filter_map(changed_environment));
     found.sort_by_key(|warning| warning.kind);
     found
+}
+
+/// Returns the efficiency above which the base must have been disturbed. With some strategies, several ranks divide the
+/// update among them, which takes `update_share` of the step of a single rank; `None` if the base is not a single rank, or
+/// has no record.
+///
+/// An update that takes a fifth of the step: `1.05 / (1 - 0.2) = 1.3125` for shards.
+pub fn efficiency_limit(kv_store: KvStore, update_share: Option<f64>) -> f64 {
+    let divided = update_share.filter(|_| kv_store.divides_update()).unwrap_or(0.0);
+    thresholds::IMPOSSIBLE_EFFICIENCY / (1.0 - divided)
 }
 
 /// Returns the foreign load that makes the figures of a run unreliable, if any.

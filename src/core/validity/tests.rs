@@ -580,3 +580,14 @@ fn invalid_run_has_one_reason() {
     run.end.iter_mut().for_each(|end| end.parameter_checksums[2] = "11aa".to_owned());
     assert_eq!(invalidity(&run), None, "ranks without exchange have different weights");
 }
+
+#[test]
+fn ranks_that_divide_the_update_may_be_more_efficient() {
+    let record = record(&[("a", 1)]);
+    let share = record.update_share(10).expect("iterations");
+    assert!((share - 0.1).abs() < 1e-9 && record.update_share(ITERATIONS).is_none(), "{share}");
+    let limits = [KvStore::Ring, KvStore::Nccl, KvStore::ShardOptimizer, KvStore::Hybrid]
+        .map(|kv_store| (1e3 * efficiency_limit(kv_store, Some(share))).round());
+    assert_eq!(limits, [1050.0, 1050.0, 1167.0, 1167.0]);
+    assert!((efficiency_limit(KvStore::Hybrid, None) - 1.05).abs() < 1e-9);
+}

@@ -18,6 +18,7 @@ use ringmark_core::progress::FinishedRun;
 use ringmark_core::shell;
 use ringmark_core::stats::{scaling, summary};
 use ringmark_core::trace::TraceConfig;
+use ringmark_core::validity;
 
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
@@ -81,6 +82,8 @@ pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> Path
 pub struct RunFigures {
     /// Total of all ranks.
     pub speed: UnitsPerSecond,
+    /// Share of the steps that the update takes; `None` if the benchmark has no update.
+    pub update_share: Option<f64>,
     /// Top-1 accuracy at the end of the last epoch, a share; `None` without `--validate`.
     pub top_1: Option<f64>,
     /// Warnings in the record.
@@ -278,16 +281,23 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     let Some(EndedJob { job, took, is_earlier, outcome: JobOutcome::Sound(figures) }) = ended.last() else {
         return Report::default();
     };
-    let RunFigures { speed, top_1, warnings } = figures;
+    let RunFigures { speed, top_1, warnings, .. } = figures;
     // The ratio of 1n1g to itself is 1.
     let is_base = job.run.is_some_and(|run| run.case == Case::SINGLE && !run.baseline);
-    let speedup = baseline_speed(ended).filter(|_| !is_base).map(|base| scaling::speedup(*speed, base));
+    let base = base_figures(ended);
+    let speedup = median(&base, |base| Some(base.speed.0)).filter(|_| !is_base);
+    let speedup = speedup.map(|base| scaling::speedup(*speed, UnitsPerSecond(base)));
+    let efficiency = speedup.map(|speedup| scaling::efficiency(speedup, job.case.ranks(), Case::SINGLE.ranks()));
+    // Baselines have no strategy.
+    let kv_store = job.run.filter(|run| !run.baseline).map_or(KvStore::Ring, |run| run.kv_store);
+    let limit = validity::efficiency_limit(kv_store, median(&base, |base| base.update_share));
     let run = FinishedRun {
         title: job.title.clone(),
         units_per_second: *speed,
         unit: job.run.map(|run| run.batch.unit()).unwrap_or_default(),
         speedup,
-        efficiency: speedup.map(|speedup| scaling::efficiency(speedup, job.case.ranks(), Case::SINGLE.ranks())),
+        efficiency,
+        has_impossible_efficiency: efficiency.is_some_and(|efficiency| efficiency > limit),
         top_1: *top_1,
         took: took.filter(|_| !is_earlier).map(|took| Seconds(took.as_secs_f64())),
         warnings: warnings.len(),
@@ -295,25 +305,26 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     Report { run: Some(run), lines: warning::texts(warnings) }
 }
 
-/// Returns the median speed of one rank over the runs of 1n1g so far that otherwise match the last one; of `ring` if
-/// its own kv-store has none.
-fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<UnitsPerSecond> {
-    let last = ended.last()?.job.run?;
+/// Returns the median of a figure over the runs that have it.
+fn median(runs: &[&RunFigures], figure: impl Fn(&RunFigures) -> Option<f64>) -> Option<f64> {
+    summary::median(&runs.iter().filter_map(|run| figure(run)).collect::<Vec<f64>>())
+}
+
+/// Returns the runs of 1n1g so far that otherwise match the last one; of `ring` if its own kv-store has none.
+fn base_figures(ended: &[EndedJob<RunFigures>]) -> Vec<&RunFigures> {
+    let Some(last) = ended.last().and_then(|last| last.job.run) else { return Vec::new() };
     let for_kv_store = |kv_store: KvStore| {
         let single = RunName { baseline: false, case: Case::SINGLE, kv_store, ..last };
         let is_base = |run: RunName| RunName { run: run.run, ..single } == run;
-        let speeds: Vec<f64> = ended
-            .iter()
-            .filter(|ended| ended.job.run.is_some_and(is_base))
-            .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
-            .collect();
-        summary::median(&speeds).map(UnitsPerSecond)
+        let runs = ended.iter().filter(|ended| ended.job.run.is_some_and(is_base));
+        runs.filter_map(|ended| ended.outcome.figures()).collect::<Vec<&RunFigures>>()
     };
     // A suite has one kv-store, and its baselines have none.
     let suite_kv_store =
         || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.kv_store);
-    let own = if last.baseline { suite_kv_store()? } else { last.kv_store };
-    for_kv_store(own).or_else(|| for_kv_store(KvStore::Ring))
+    let own = if last.baseline { suite_kv_store() } else { Some(last.kv_store) };
+    let own = own.map_or_else(Vec::new, for_kv_store);
+    if own.is_empty() { for_kv_store(KvStore::Ring) } else { own }
 }
 
 #[cfg(test)]
@@ -341,32 +352,45 @@ mod tests {
         assert_eq!(folder(BenchmarkKind::Score), Path::new("results/20251121T100203Z_score_b128_fp32"));
     }
 
+    fn ended(name: &str, speed: f64) -> EndedJob<RunFigures> {
+        let run: RunName = name.parse().expect("a name");
+        let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
+        let job = PlannedJob { run: Some(run), ..PlannedJob::new(String::new(), run.case, files, Vec::new()) };
+        let speed = UnitsPerSecond(speed);
+        let figures = RunFigures { speed, update_share: Some(0.2), top_1: None, warnings: Vec::new() };
+        EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome: JobOutcome::Sound(figures) }
+    }
+
+    /// An update of a fifth of the step, which two ranks divide, allows an efficiency of 131 %.
+    #[test]
+    fn impossible_efficiency_depends_on_the_strategy() {
+        let is_impossible = |name: &str, speed: f64| {
+            let jobs = [ended("1n1g/rn50_b8_fp32_1.log", 10.0), ended(name, speed)];
+            report(&jobs).run.expect("a valid run").has_impossible_efficiency
+        };
+        let sharded = "1n2g/rn50_b8_fp32_shard-weights_1.log";
+        let baseline = "no-communication/1n2g/rn50_b8_fp32_1.log";
+        assert_eq!([20.0, 24.0].map(|speed| is_impossible("1n2g/rn50_b8_fp32_1.log", speed)), [false, true]);
+        assert_eq!([24.0, 26.0, 27.0].map(|speed| is_impossible(sharded, speed)), [false, false, true]);
+        assert_eq!([20.0, 24.0].map(|speed| is_impossible(baseline, speed)), [false, true]);
+    }
+
     #[test]
     fn speedup_uses_the_single_rank_of_the_same_point() {
-        let ended = |name: &str, speed: f64| {
-            let run: RunName = name.parse().expect("a name");
-            let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
-            let job = PlannedJob { run: Some(run), ..PlannedJob::new(String::new(), run.case, files, Vec::new()) };
-            let figures = RunFigures { speed: UnitsPerSecond(speed), top_1: None, warnings: Vec::new() };
-            EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome: JobOutcome::Sound(figures) }
-        };
+        let baseline_speed = |ended: &[EndedJob<RunFigures>]| median(&base_figures(ended), |base| Some(base.speed.0));
         let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
-        assert_eq!(baseline_speed(&all).map(|speed| speed.0), None);
+        assert_eq!(baseline_speed(&all), None);
         all.extend([("1n1g/rn50_b8_fp32_1.log", 10.0), ("1n1g/rn50_b8_fp32_2.log", 20.0)].map(|(n, s)| ended(n, s)));
         all.push(ended("1n1g/rn50_b8_bf16_1.log", 100.0));
         all.push(ended("1n2g/rn50_b8_fp32_2.log", 27.0));
-        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(15.0));
+        assert_eq!(baseline_speed(&all), Some(15.0));
         all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
-        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(100.0));
+        assert_eq!(baseline_speed(&all), Some(100.0));
         all.push(ended("1n2g/rn50_b8_fp32_device_1.log", 26.0));
-        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(15.0), "ring's");
+        assert_eq!(baseline_speed(&all), Some(15.0), "ring's");
         all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
-        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(14.0));
+        assert_eq!(baseline_speed(&all), Some(14.0));
         let names = ["1n1g/rn50_b8_fp32_device_1.log", "no-communication/1n2g/rn50_b8_fp32_1.log"];
-        assert_eq!(
-            baseline_speed(&names.map(|name| ended(name, 12.0))).map(|speed| speed.0),
-            Some(12.0),
-            "of a suite of another kv-store"
-        );
+        assert_eq!(baseline_speed(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another kv-store");
     }
 }

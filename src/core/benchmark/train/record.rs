@@ -19,7 +19,9 @@ use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
-use crate::dimension::{AttentionKernel, BackendName, Bytes, Case, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire};
+use crate::dimension::{
+    AttentionKernel, BackendName, Bytes, Case, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire,
+};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, Observed, RankPlace, RankUse};
@@ -281,6 +283,15 @@ impl RunRecord {
         let config = &self.header.config;
         let samples = config.joined_batch(self.header.ranks.len() as u32) as f64 * counted.len() as f64;
         (time > 0.0).then(|| UnitsPerSecond(samples * config.batch().units_per_sample() / time))
+    }
+
+    /// Returns the share of the steps that the update takes, without the first `warmup` iterations. `None` if no iteration
+    /// is left or their times are 0.
+    pub fn update_share(&self, warmup: usize) -> Option<f64> {
+        let counted = self.iterations.get(warmup..)?;
+        let sum = |times: fn(&Iteration) -> &[Seconds]| counted.iter().flat_map(times).map(|time| time.0).sum::<f64>();
+        let step = sum(|iteration| &iteration.step);
+        (step > 0.0).then(|| sum(|iteration| &iteration.phases[Phase::Optimizer]) / step)
     }
 
     /// Writes all lines; the end only if there is one.

@@ -111,7 +111,7 @@ impl Benchmark for ScoreSweep {
 
     fn figures(&self, record: ScoreRecord, _: Option<RunProgress>) -> Result<RunFigures, String> {
         let speed = record.speed().ok_or("record has no passes")?;
-        Ok(RunFigures { speed, top_1: None, warnings: record.warnings })
+        Ok(RunFigures { speed, update_share: None, top_1: None, warnings: record.warnings })
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {

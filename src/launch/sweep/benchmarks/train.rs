@@ -216,9 +216,10 @@ impl Benchmark for TrainSweep {
             return Err("log has no iterations after warm-up".to_owned());
         }
         let speed = record.speed(self.train.warmup as usize).ok_or("record has no iterations after warm-up")?;
+        let update_share = record.update_share(self.train.warmup as usize);
         let end = record.end.unwrap_or_default();
         let top_1 = end.epochs.last().and_then(|epoch| epoch.validation?.top_1);
-        Ok(RunFigures { speed, top_1, warnings: end.warnings })
+        Ok(RunFigures { speed, update_share, top_1, warnings: end.warnings })
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use ringmark_core::dimension::{Seconds, UnitsPerSecond, WorkUnit};
 use ringmark_core::number_text::{count, four_digits, marked, percent, three_digits};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
-use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
 use crate::output::strip_control_characters;
 
@@ -66,7 +65,7 @@ pub fn table_head(first: &FinishedRun, width: usize) -> String {
 
 /// Returns `1n2g run 1 of 2       20.50     1.71      85.4 %       12  ok`. Impossible efficiencies are in parentheses.
 pub fn table_row(run: &FinishedRun, width: usize) -> String {
-    let efficiency_text = |efficiency: f64| marked(percent(efficiency), efficiency > IMPOSSIBLE_EFFICIENCY);
+    let efficiency_text = |efficiency: f64| marked(percent(efficiency), run.has_impossible_efficiency);
     let none = || "-".to_owned();
     let speedup = run.speedup.map_or_else(none, |speedup| format!("{speedup:.2}"));
     let efficiency = run.efficiency.map_or_else(none, efficiency_text);
@@ -299,16 +298,20 @@ pub(super) mod tests {
             unit: WorkUnit::Image,
             speedup: Some(1.71),
             efficiency: Some(0.854),
+            has_impossible_efficiency: false,
             took: Some(Seconds(12.3)),
             warnings: 0,
             top_1: None,
         };
         let warned = FinishedRun { warnings: 2, took: None, ..run.clone() };
-        let text = [table_head(&run, 15), table_row(&run, 15), table_row(&warned, 15)].join("\n");
+        let impossible = FinishedRun { efficiency: Some(1.2), has_impossible_efficiency: true, ..run.clone() };
+        let rows = [&run, &warned, &impossible].map(|run| table_row(run, 15)).join("\n");
+        let text = [table_head(&run, 15), rows].join("\n");
         expect![[r"
                                images/s  speedup  efficiency  seconds  result
             1n2g run 1 of 2       20.50     1.71      85.4 %       12  ok
-            1n2g run 1 of 2       20.50     1.71      85.4 %        -  2 warnings"]]
+            1n2g run 1 of 2       20.50     1.71      85.4 %        -  2 warnings
+            1n2g run 1 of 2       20.50     1.71   (120.0 %)       12  ok"]]
         .assert_eq(&text);
     }
 

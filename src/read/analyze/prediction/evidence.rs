@@ -205,7 +205,9 @@ impl Evidence {
     /// Adds the times of the strategy's collectives from a bandwidth result; an error if their conditions differ from
     /// those of the runs.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
-        for (case, record) in records.iter().filter(|(_, record)| self.strategy.uses(record.config.operation)) {
+        for (case, record) in
+            records.iter().filter(|(_, record)| self.strategy.operations().contains(&record.config.operation))
+        {
             self.check(record)
                 .with_context(|| format!("the bandwidth of {case} does not apply to {}", self.label))
                 .map_err(usage)?;
@@ -221,8 +223,12 @@ impl Evidence {
             ensure!(expected == found, "it was measured on {found}, but the runs used {expected}: use the same device");
         }
         let wire = record.config.exchange.wire;
-        if let Some((_, expected)) = self.conditions {
-            ensure!(wire == expected, "it sent {wire}, but the runs sent {expected}: measure with --wire {expected}");
+        if self.conditions.is_some() {
+            let (expected, level) = (self.wire(), if self.strategy.is_hybrid() { " between hosts" } else { "" });
+            ensure!(
+                wire == expected,
+                "it sent {wire}, but the runs sent {expected}{level}: measure with --wire {expected}"
+            );
         }
         ensure!(
             record.config.optimizer == OptimizerChoice::None,
@@ -298,13 +304,25 @@ impl Evidence {
         Some(Evidence { straggler: None, ..rest })
     }
 
+    /// Returns the wire format of the gradients between hosts. Those of `hybrid` are sums of parts, which keep fp32.
+    fn wire(&self) -> Wire {
+        self.conditions.filter(|_| !self.strategy.is_hybrid()).map_or(Wire::Fp32, |(_, wire)| wire)
+    }
+
     /// Returns the cost of these parts of the exchange in a case.
     pub fn cost(&self, case: Case, parts: &[ExchangePart]) -> Cost {
         let whole = [self.point.model.facts().gradient_bytes()];
         let buckets = if self.buckets.is_empty() { &whole[..] } else { &self.buckets };
-        let wire = self.conditions.map_or(Wire::Fp32, |(_, wire)| wire);
-        let messages = parts.iter().flat_map(|part| self.strategy.messages(*part, buckets, wire));
-        self.exchange.half_cost(case, &messages.collect::<Vec<Bytes>>())
+        let messages = parts.iter().flat_map(|part| self.strategy.messages(*part, buckets, self.wire()));
+        let messages: Vec<Bytes> = messages.collect();
+        if !self.strategy.is_hybrid() {
+            return self.exchange.half_cost(case, &messages);
+        }
+        // The ranks of a host share its link: each sends its parts to the same rank of the other hosts.
+        let sharing = case.gpus_per_node;
+        let parts: Vec<Bytes> = messages.iter().map(|message| Bytes(message.0.div_ceil(u64::from(sharing)))).collect();
+        let Cost { steps, bytes } = self.exchange.half_cost(Case { gpus_per_node: 1, ..case }, &parts);
+        Cost { steps, bytes: f64::from(sharing) * bytes }
     }
 
     /// Returns the cost of the whole exchange in a case.

@@ -26,6 +26,13 @@
 //! and then the gathers after it, which nothing hides. Without a line, the lower limit of both is their time in the
 //! reference, as if all of it were copies inside a host.
 //!
+//! **Hybrid shards.** Reduce-scatters and all-gathers inside a host do not depend on the number of hosts, so their exposed
+//! time T0 is that of the measured case of one host with as many ranks. The sums between hosts are an all-reduce of every
+//! rank's part, which also consists of a reduce-scatter and an all-gather. If it takes s times as long, the exposed time `T(s)` is convex, because it is the longest of several
+//! chains of work, each with a part of the all-reduce; and `T(0) = T0`. So `T(s) - T0` has the limits of an exposed
+//! all-reduce, or without a line those of shards. The exchange inside a host may also hide a part of it. The optimizer phase is unchanged: the update of a part,
+//! and the start of a gather inside the host.
+//!
 //! Owners and servers are handled by [`kv_store_model`], with the same margins and band; the wait may grow in proportion
 //! to the exchange.
 //!
@@ -47,7 +54,7 @@ use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyze::prediction::kv_store_model;
 use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
 use crate::read::analyze::prediction::step_parts::{
-    self, COMPUTE, INPUT, Limit, PredictedStep, Updates, WAITING, finite,
+    self, COMPUTE, INPUT, Limit, PredictedStep, TRANSFER, Updates, WAITING, finite,
 };
 use crate::read::analyze::prediction::strategy::ExchangePart;
 
@@ -111,12 +118,31 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         return Err(level_not_measured(evidence, case));
     };
     let grown = match reference.phases() {
-        Some(phases) if evidence.strategy.has_collectives() => with_records(evidence, case, reference, &phases, &hosts),
+        Some(phases) if evidence.strategy.has_collectives() => {
+            with_records(evidence, case, reference, &phases, &hosts)?
+        }
         Some(phases) => kv_store_model::grown(evidence, case, reference, &phases, &hosts),
         None => without_records(evidence, case, reference, &hosts)?,
     };
     let predicted = prediction(evidence, case, grown.step);
     Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
+}
+
+/// Returns the exposed exchange inside one host with as many ranks as in `case`, which `hybrid` has on any number of hosts;
+/// `None` for other strategies.
+fn inside_host(evidence: &Evidence, case: Case) -> Result<Option<RunValues>, Refusal> {
+    if !evidence.strategy.is_hybrid() {
+        return Ok(None);
+    }
+    let one = Case { nodes: 1, ..case };
+    let Some(host) = evidence.case(one).and_then(CaseEvidence::phases) else {
+        let why = format!(
+            "{one} was not measured, and only one host shows the exchange inside a host, which does not grow with the \
+             number of hosts"
+        );
+        return Err(refusal(evidence, case, why, &[one]));
+    };
+    Ok(Some(host.values(TRANSFER)))
 }
 
 fn with_records(
@@ -125,12 +151,15 @@ fn with_records(
     reference: &CaseEvidence,
     of_reference: &Steps,
     hosts: &[&CaseEvidence],
-) -> PredictedStep {
+) -> Result<PredictedStep, Refusal> {
     let line = evidence.between(case.gpus_per_node);
     let [before, after] = [reference.case, case].map(|case| Updates::new(evidence, case));
     let parts = evidence.strategy.exchange_parts();
+    let inside = inside_host(evidence, case)?;
+    // If several hosts save time, the saving is assumed not to grow.
+    let fixed = inside.as_ref().map_or(0.0, |inside| inside.mean().min(of_reference.mean(TRANSFER)));
     let grow = |part: &ExchangePart| {
-        let values = |steps: &Steps, updates: &Updates| steps.values(|run| updates.exposed_seconds(*part, run));
+        let values = |steps: &Steps, updates: &Updates| steps.values(|run| updates.exposed_seconds(*part, run) - fixed);
         let of_case = |measured: &&CaseEvidence| {
             Some((measured.case, values(&measured.phases()?, &Updates::new(evidence, measured.case))))
         };
@@ -145,10 +174,13 @@ fn with_records(
     let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks);
     let own = of_reference.values(|run| {
         let exposed: f64 = parts.iter().map(|part| before.exposed_seconds(*part, run)).sum();
-        run.0 - exposed - WAITING(run) + before.update_seconds(run) * (after.share / before.share - 1.0)
+        run.0 - exposed + fixed - WAITING(run) + before.update_seconds(run) * (after.share / before.share - 1.0)
     });
-    let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
-    let margin = line_margin(evidence, case, reference.case, line.as_ref());
+    let rest = own.mean() - fixed - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
+    let mut margin = line_margin(evidence, case, reference.case, line.as_ref());
+    for (inside, (values, band)) in inside.iter().zip(&exchange) {
+        margin += (step_parts::growth(values, *band) - 1.0).abs() * finite(inside.margin_of_mean());
+    }
     let cost = evidence.whole_cost(case);
     let limit = match line {
         None if evidence.strategy.has_shards() => Limit::Exchange,
@@ -156,13 +188,13 @@ fn with_records(
         Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
         Some(_) => Limit::Bandwidth,
     };
-    let exposed = exchange.iter().map(|(_, band)| band.mid).sum();
+    let exposed: f64 = exchange.iter().map(|(_, band)| band.mid).sum();
     let growing: Vec<(&RunValues, Band)> =
         exchange.iter().map(|(values, band)| (values, *band)).chain([(&waiting, waits)]).collect();
-    PredictedStep {
-        step: step_parts::step(&own, &growing, margin),
-        losses: step_parts::losses(evidence, of_reference, (limit, exposed), waits.mid, rest),
-    }
+    let of_base = inside.as_ref().map_or(0.0, |_| evidence.base_mean(TRANSFER));
+    let mut losses = step_parts::losses(evidence, of_reference, (limit, exposed + of_base), waits.mid, rest);
+    losses.extend(inside.map(|_| (Limit::Host, fixed - of_base)));
+    Ok(PredictedStep { step: step_parts::step(&own, &growing, margin), losses })
 }
 
 fn without_records(
@@ -223,7 +255,7 @@ fn grown_transfer(
     });
     let hiding = if part == ExchangePart::Transfer { reference.hiding } else { 0.0 };
     let mut without_line = exposed_without_line(values.mean(), hiding, before, smaller, after);
-    if evidence.strategy.has_shards() {
+    if evidence.strategy.divides_buckets() {
         // Copies inside a host do not grow.
         let Band { low, high, .. } = without_line.or(Band::at(values.mean()));
         without_line = Band::between(low, high);

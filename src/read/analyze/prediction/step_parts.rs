@@ -14,7 +14,7 @@ use crate::read::analyze::prediction::strategy::ExchangePart;
 pub enum Limit {
     /// Forward and backward, which share host resources with other ranks.
     Compute,
-    /// Everything within a host, if records do not split it.
+    /// Everything within a host, if records do not split it; with `hybrid`, the exposed exchange in it.
     Host,
     /// All-reduce not hidden by backward, mostly bandwidth.
     Bandwidth,
@@ -58,12 +58,15 @@ pub struct Updates {
     whole: f64,
     /// Largest share of the weights that one rank updates.
     pub share: f64,
+    /// The same in the base.
+    share_of_base: f64,
 }
 
 impl Updates {
     /// Estimates the updates of a case from that of the single rank.
     pub fn new(evidence: &Evidence, case: Case) -> Updates {
-        Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
+        let [share, share_of_base] = [case, evidence.base].map(|case| evidence.strategy.largest_share(case));
+        Updates { whole: evidence.base_mean(OPTIMIZER), share, share_of_base }
     }
 
     /// Returns the duration of the update. If the phase is shorter than estimated, all of it counts as update.
@@ -84,9 +87,9 @@ impl Updates {
         }
     }
 
-    /// Returns the time that an update takes less than on the single rank.
+    /// Returns the time that an update takes less than in the base.
     pub fn saved_seconds(&self) -> f64 {
-        self.whole * (1.0 - self.share)
+        self.whole * (1.0 - self.share / self.share_of_base)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Communication pattern of a group's runs: all-reduce, shards, owners, or servers. Contains the facts that a prediction
+//! Communication pattern of a group's runs: all-reduce, shards over all ranks or in each host, owners, or servers. Contains the facts that a prediction
 //! needs, and the reasons why some runs cannot be predicted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,8 @@ pub enum Strategy {
         /// All-gathers of each bucket during forward and backward, at most; 0 if weights are gathered after the update.
         gathers: usize,
     },
+    /// Every rank owns a part of each bucket among the ranks of its host, and the hosts add the parts by all-reduce.
+    HybridShards,
     /// Every bucket has one owner among the ranks.
     Owners {
         /// Number of values in each bucket; a single bucket has a single owner.
@@ -111,11 +113,6 @@ impl Strategy {
                     )),
                 };
             }
-            KvStore::Hybrid => {
-                return Err(
-                    "no model describes its collectives of two levels, inside a host and between hosts".to_owned()
-                );
-            }
             KvStore::Local => {
                 return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
             }
@@ -155,6 +152,9 @@ impl Strategy {
             return ServerSetup::from_group(group, recorded.device, recorded.config.exchange.wire, values)
                 .map(Strategy::Servers);
         }
+        if kv_store == KvStore::Hybrid {
+            return Ok(Strategy::HybridShards);
+        }
         if group.base != Some(Case::SINGLE) {
             return Err("no run of 1n1g counts, and only its update separates the return of the weights from the \
                 optimizer's time: sweep 1n1g as well"
@@ -182,16 +182,18 @@ impl Strategy {
     pub fn hiding_phases(&self) -> &'static [Phase] {
         match self {
             Strategy::Shards { gathers: 1.., .. } => &[Phase::Forward, Phase::Backward],
+            // The hosts also add while a rank waits for the exchange inside its host.
+            Strategy::HybridShards => &[Phase::Backward, Phase::ExposedAllreduce],
             _ => &[Phase::Backward],
         }
     }
 
-    /// Returns true if training uses this collective, so that its bandwidth applies.
-    pub fn uses(&self, operation: Operation) -> bool {
+    /// Returns the collectives between hosts, whose bandwidth applies.
+    pub fn operations(&self) -> &'static [Operation] {
         match self {
-            Strategy::AllReduce => operation == Operation::AllReduce,
-            Strategy::Shards { .. } => matches!(operation, Operation::ReduceScatter | Operation::AllGather),
-            Strategy::Owners { .. } | Strategy::Servers(_) => false,
+            Strategy::AllReduce | Strategy::HybridShards => &[Operation::AllReduce],
+            Strategy::Shards { .. } => &[Operation::AllGather, Operation::ReduceScatter],
+            Strategy::Owners { .. } | Strategy::Servers(_) => &[],
         }
     }
 
@@ -221,12 +223,22 @@ impl Strategy {
 
     /// Returns true if the exchange consists of collectives of all ranks.
     pub fn has_collectives(&self) -> bool {
-        matches!(self, Strategy::AllReduce | Strategy::Shards { .. })
+        matches!(self, Strategy::AllReduce | Strategy::Shards { .. } | Strategy::HybridShards)
     }
 
-    /// Returns true if every rank owns a part of each bucket.
+    /// Returns true if every rank owns a part of each bucket among all ranks.
     pub fn has_shards(&self) -> bool {
         matches!(self, Strategy::Shards { .. })
+    }
+
+    /// Returns true if ranks divide every bucket among them, all ranks or those of each host.
+    pub fn divides_buckets(&self) -> bool {
+        self.has_shards() || self.is_hybrid()
+    }
+
+    /// Returns true if the ranks of each host divide the buckets among them.
+    pub fn is_hybrid(&self) -> bool {
+        *self == Strategy::HybridShards
     }
 
     /// Returns true if every bucket has one owner.
@@ -255,6 +267,7 @@ impl Strategy {
         let buckets = match self {
             Strategy::Owners { buckets } => buckets,
             Strategy::Shards { .. } => return 1.0 / f64::from(case.ranks()),
+            Strategy::HybridShards => return 1.0 / f64::from(case.gpus_per_node),
             Strategy::AllReduce | Strategy::Servers(_) => return 1.0,
         };
         // Owners beyond the number of buckets hold nothing.

@@ -13,6 +13,7 @@ use ringmark_core::dimension::{
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, margin_of_efficiency, speedup};
+use ringmark_core::validity;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -95,11 +96,11 @@ pub struct DlperfFigures {
 }
 
 impl TrainingCase {
-    fn warn_of_scaling(&mut self, base: Case, divided: f64, is_base_reliable: bool, sweep_facts: &SweepFacts) {
+    fn warn_of_scaling(&mut self, base: Case, limit: f64, is_base_reliable: bool, sweep_facts: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
         self.scaling_reliability_warnings.extend(reliability::efficiency_warning(
             figures.efficiency,
-            divided,
+            limit,
             base,
             sweep_facts,
         ));
@@ -244,12 +245,13 @@ impl TrainingGroup {
         let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());
         let single = self.base_case().filter(|case| case.case == Case::SINGLE);
         let times = single.and_then(|case| case.figures.as_ref()?.times);
-        let divided = times.filter(|_| self.conditions.point.kv_store.divides_update());
-        let divided = divided.map_or(0.0, |times| times.phases[Phase::Optimizer].0 / times.step.0);
+        let update_share = times.map(|times| times.phases[Phase::Optimizer].0 / times.step.0);
+        let limit = |kv_store| validity::efficiency_limit(kv_store, update_share);
+        let [limit, limit_of_baseline] = [self.conditions.point.kv_store, KvStore::Ring].map(limit);
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
-            case.warn_of_scaling(base, divided, is_base_reliable, sweep_facts);
+            case.warn_of_scaling(base, limit, is_base_reliable, sweep_facts);
             if let Some(baseline) = &mut case.baseline {
-                baseline.warn_of_scaling(base, 0.0, is_base_reliable, sweep_facts);
+                baseline.warn_of_scaling(base, limit_of_baseline, is_base_reliable, sweep_facts);
             }
         }
     }

@@ -15,7 +15,7 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
     let store = evidence.point.kv_store;
     let mut lines = match &evidence.strategy {
         // The other assumptions for collectives are in `notes`.
-        Strategy::AllReduce | Strategy::Shards { .. } => Vec::new(),
+        Strategy::AllReduce | Strategy::Shards { .. } | Strategy::HybridShards => Vec::new(),
         Strategy::Owners { .. } => vec![
             format!("kv-store {store}: {}", buckets(evidence)),
             "lower limit of the exchange: a chain of hosts, whose time does not depend on the number of hosts".to_owned(),
@@ -49,14 +49,29 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
 /// Returns the assumptions for shards in `case`, which is predicted from the measured case `reference`; empty for other
 /// strategies.
 pub fn shards(evidence: &Evidence, reference: Option<Case>, case: Case) -> Vec<String> {
-    let Strategy::Shards { sums, gathers } = evidence.strategy else { return Vec::new() };
+    let megabytes = |case: Case| format!("{:.1} MB for {case}", evidence.whole_cost(case).bytes / 1e6);
+    let measured = reference.map_or_else(String::new, |reference| format!("{} (measured), ", megabytes(reference)));
+    let (sums, gathers) = match evidence.strategy {
+        Strategy::Shards { sums, gathers } => (sums, gathers),
+        Strategy::HybridShards => {
+            let host = Case { nodes: 1, ..case };
+            return vec![
+                "strategy hybrid: between hosts, an all-reduce of every rank's part of each bucket, which backward can hide"
+                    .to_owned(),
+                format!("bytes that each host sends to others per step: {measured}{}", megabytes(case)),
+                format!(
+                    "exchange inside a host: for each bucket reduce-scatters and all-gathers, exposed as in {host} on any \
+                     number of hosts; the update of a rank's part is unchanged"
+                ),
+            ];
+        }
+        _ => return Vec::new(),
+    };
     let passes = if sums > 1 { format!(" in each of {sums} passes") } else { String::new() };
     let gathered = match gathers {
         0 => "an all-gather of its weights after the update, which nothing hides".to_owned(),
         _ => format!("an all-gather of its weights in forward and again in backward{passes}, which compute can hide"),
     };
-    let megabytes = |case: Case| format!("{:.1} MB for {case}", evidence.whole_cost(case).bytes / 1e6);
-    let measured = reference.map_or_else(String::new, |reference| format!("{} (measured), ", megabytes(reference)));
     let sender = match evidence.exchange.algorithm {
         Algorithm::Ring => "rank",
         Algorithm::Hosts => "host",

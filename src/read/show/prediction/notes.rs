@@ -1,12 +1,13 @@
 //! Assumptions and warnings of predictions, as sentences.
 
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::{Case, Operation, Phase};
 use ringmark_core::number_text::count;
 use ringmark_core::stats::allreduce_model::{Algorithm, LatencyModel};
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyze::prediction::model::FAR;
 use crate::read::analyze::prediction::outlook::Outlook;
+use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::show::prediction::kv_store_notes;
 
 /// Relative residual of a fitted line above which there is a warning.
@@ -40,7 +41,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let reference = first.and_then(|prediction| prediction.reference);
     lines.extend(kv_store_notes::shards(evidence, reference, example));
     let what = if evidence.strategy.has_shards() { "exchange" } else { "all-reduce" };
-    let hidden_by = if evidence.strategy.hiding_phases().len() > 1 { "compute" } else { "backward" };
+    let hidden_by = if evidence.strategy.hiding_phases().contains(&Phase::Forward) { "compute" } else { "backward" };
     let line = evidence.between(example.gpus_per_node);
     lines.extend(evidence.inside().map(|line| line_text(what, "inside a host (not used for predictions)", &line)));
     match &line {
@@ -65,8 +66,8 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
     let lower = match &line {
         Some(_) => format!("{hidden_by} hides the same share of the {what}"),
-        None if evidence.strategy.has_shards() => {
-            "the exposed exchange is unchanged, as if all of it were copies inside a host".to_owned()
+        None if evidence.strategy.divides_buckets() => {
+            format!("the exposed {what} is unchanged, as if all of it were copies inside a host")
         }
         None => format!("bandwidth alone limits the exposed {what}"),
     };
@@ -88,10 +89,15 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         .into(),
     });
     let algorithm = match evidence.exchange.algorithm {
+        _ if evidence.strategy.is_hybrid() => "a ring over the hosts for each rank of a host, at the same time",
         Algorithm::Ring => "one ring over all ranks",
         Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
     };
-    let unchanged = if evidence.strategy.has_shards() { "compute" } else { "compute, optimizer" };
+    let unchanged = match &evidence.strategy {
+        Strategy::Shards { .. } => "compute",
+        Strategy::HybridShards => "compute, exchange inside a host, optimizer",
+        _ => "compute, optimizer",
+    };
     lines.extend([
         format!("{what} algorithm: {algorithm}"),
         format!("unchanged: {unchanged} and the rest of the step; the bandwidth of each host"),
@@ -103,7 +109,12 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
 
 /// Returns the command that measures the collectives of the runs in these cases.
 fn bandwidth_command(evidence: &Evidence, cases: &str) -> String {
-    let op = if evidence.strategy.has_shards() { "--op all_gather,reduce_scatter " } else { "" };
+    let operations = evidence.strategy.operations();
+    // The default is left out.
+    let op = match operations {
+        [Operation::AllReduce] => String::new(),
+        _ => format!("--op {} ", operations.iter().map(Operation::to_string).collect::<Vec<_>>().join(",")),
+    };
     format!("ringmark bandwidth {op}--cases {cases}")
 }
 

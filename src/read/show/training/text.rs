@@ -109,7 +109,7 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         &[
             match group.unit() {
                 WorkUnit::Image => {
-                    "step: one iteration; input: wait for images or tokens, if they are read; forward: with the loss;"
+                    "step: one iteration; input: wait for images, if they are read; forward: with the loss;"
                 }
                 WorkUnit::Token => {
                     "step: one iteration; input: wait for tokens, if they are read; forward: with the loss;"
