@@ -121,7 +121,7 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let waited = longest.map(|(bucket, longest)| {
         let all: i64 = waits.iter().map(|(_, wait)| wait.length_ns).sum();
         let [all, longest] = [all, longest.length_ns].map(|time| three_digits(time as f64 / 1e6));
-        format!(", and waits {all} ms for weights, most for bucket {bucket} ({longest} ms)")
+        format!(", and by {all} ms of waits for weights, of which {longest} ms for bucket {bucket}")
     });
     Some(CriticalPath { iteration, spans, limited_by: Some(limited_by + &waited.unwrap_or_default()) })
 }
@@ -363,8 +363,8 @@ mod tests {
             (0, "optimizer", 12_000, 13_000),
         ];
         assert_eq!(rows(&path), expected);
-        let limited_by = "bucket 1 of rank 1 on a, whose gradients layer1 completed, and waits 0.002 ms for weights, most for \
-                          bucket 0 (0.001 ms)";
+        let limited_by = "bucket 1 of rank 1 on a, whose gradients layer1 completed, and by 0.002 ms of waits for weights, \
+                          of which 0.001 ms for bucket 0";
         assert_eq!(path.limited_by.as_deref(), Some(limited_by));
     }
 
