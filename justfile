@@ -26,7 +26,7 @@ docs:
 
 # Checks dependencies: licenses, vulnerabilities, duplicates and sources
 dependencies:
-    cargo deny check
+    cargo deny --workspace check
 
 # Builds the Debian package and the archive; needs root
 release:

@@ -78,7 +78,8 @@ def main():
                 file, hash_sign, anchor = link.partition("#")
                 target = posixpath.normpath(posixpath.join(here, file))
                 is_document = target.endswith(".md") and (target.startswith("docs/") or target in outside)
-                if not is_document and not target.startswith("docs/"):
+                # The site has no page for a folder.
+                if not is_document and (not target.startswith("docs/") or (root / target).is_dir()):
                     return text
                 to = posixpath.relpath(site_path(target), posixpath.dirname(site) or ".")
                 to = re.sub(r"(^|/)README\.md$", r"\1index.md", to)

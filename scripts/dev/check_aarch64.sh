@@ -121,6 +121,11 @@ for_aarch64 clippy --workspace --all-targets -- --deny warnings
 register_qemu
 say "linking everything"
 for_aarch64 build --workspace --bins --tests
+worker=$FOLDER/../$TARGET/debug/ringmark-worker
+# GNU ld links it here. On machines without a GPU, libraries of CUDA are missing.
+if "$TRIPLE-readelf" --dynamic "$worker" | grep -E 'NEEDED.*(libtorch\.so|cuda|nccl)'; then
+    fail "the worker needs libraries of CUDA: check the order of libraries in src/worker/build.rs"
+fi
 say "running the unit tests of all packages except the worker"
 # qemu replaces the contents of /proc/self/maps, but not those of /proc/self/mem.
 for_aarch64 test --workspace --exclude ringmark-worker --lib -- --skip disk_error_is_reported_with_its_byte

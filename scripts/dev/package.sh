@@ -71,7 +71,8 @@ make_tarball() {
     if [[ $(kind) == cuda ]]; then device=auto; else device=cpu; fi
     # Run the copy command of --sync, so that the layout is the same.
     copy=$("$RELEASE/ringmark" sweep --dry-run --hosts localhost:1 --cases 1n1g --runs 1 --device "$device" \
-        --sync "$stage" --worker "$RELEASE/ringmark-worker" --out "$OUT/unused" | head -n 1)
+        --sync "$stage" --worker "$RELEASE/ringmark-worker" --out "$OUT/unused" | sed -n '/^mkdir /p')
+    [[ -n $copy ]] || fail "ringmark sweep --dry-run --sync printed no copy command"
     bash -c "$copy" >/dev/null
     copy_worker "$stage/ringmark-worker"
     strip --strip-debug -o "$stage/ringmark" "$RELEASE/ringmark"
@@ -111,6 +112,8 @@ make_all() {
     # which mimalloc contains.
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
     export SOURCE_DATE_EPOCH
+    # An earlier build of another commit has that commit's time.
+    cargo clean --quiet --release --package libmimalloc-sys
     cargo build --release --locked
     mkdir -p "$OUT"
     make_package

@@ -467,7 +467,7 @@ fn record_is_complete_and_contains_no_secrets() {
 /// Checks the environment lines, then DLPerf's lines with the record's speeds.
 fn assert_log_fits(log: &str, record: &RunRecord) {
     let lines: Vec<&str> = log.lines().collect();
-    assert_eq!(lines[0], "# ringmark 0.1.0 ResNet50-v1b 1n2g run 3");
+    assert_eq!(lines[0], concat!("# ringmark ", env!("CARGO_PKG_VERSION"), " ResNet50-v1b 1n2g run 3"));
     assert_eq!(lines[1], "# quick profile: for a first impression, not a reliable result");
     let first = lines.iter().position(|line| line.contains("Epoch[0]")).expect("an iteration");
     assert!(lines[..first].iter().all(|line| line.starts_with("# ")), "{log}");
@@ -609,7 +609,8 @@ fn straggler_is_named_in_log_record_and_table() {
 #[test]
 fn other_network_is_named_in_log_and_record() {
     let finished = Run::ranks(2, "--iters 2 --model resnet18 --case 1n2g").finish();
-    assert!(finished.stdout.starts_with("# ringmark 0.1.0 ResNet-18 1n2g run 1\n"), "{}", finished.stdout);
+    let title = concat!("# ringmark ", env!("CARGO_PKG_VERSION"), " ResNet-18 1n2g run 1\n");
+    assert!(finished.stdout.starts_with(title), "{}", finished.stdout);
     let record = finished.valid_record();
     assert_eq!(record.header.config.model, Model::Resnet18);
     assert_eq!(record.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 4 * 11_689_512);
@@ -672,7 +673,8 @@ fn score_prints_mxnet_line_and_records_passes() {
     for line in ["INFO:root:network: resnet18", "INFO:root:device: cpu(0)", &line] {
         assert!(log.lines().any(|printed| printed == line), "{line}: {log}");
     }
-    assert!(log.starts_with("# ringmark 0.1.0 ResNet-18 inference 1n1g run 2\n# quick profile"), "{log}");
+    let title = concat!("# ringmark ", env!("CARGO_PKG_VERSION"), " ResNet-18 inference 1n1g run 2\n# quick profile");
+    assert!(log.starts_with(title), "{log}");
     assert_eq!((record.host_use.len(), record.rank_use.len(), record.peak_memory.len()), (1, 1, 1));
 }
 
