@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles and links everything for aarch64 on x86-64 Debian or Ubuntu, and runs the unit tests of all packages except the
-# worker with qemu-user.
+# Compiles and links everything for aarch64 on x86-64 Debian or Ubuntu. Runs the unit tests of all packages except the
+# worker, and a training of two iterations, with qemu-user.
 #
 #   scripts/dev/check_aarch64.sh [check]     check: only compiles and lints
 #
@@ -129,3 +129,7 @@ fi
 say "running the unit tests of all packages except the worker"
 # qemu replaces the contents of /proc/self/maps, but not those of /proc/self/mem.
 for_aarch64 test --workspace --exclude ringmark-worker --lib -- --skip disk_error_is_reported_with_its_byte
+say "training with the worker"
+# Open MPI expects its files at the prefix of its build. Its daemon cannot be started here.
+QEMU_LD_PREFIX=$SYSROOT OPAL_PREFIX=$SYSROOT/usr OMPI_MCA_ess_singleton_isolated=1 \
+    "$worker" train --device cpu --model mxnet-lenet --batch-size 2 --iters 2 --warmup 0 --threads 1

@@ -159,20 +159,23 @@ impl Driver {
     }
 
     fn device(&self, index: c_int) -> Result<DeviceFacts, String> {
-        let (mut device, mut name) = (0, [0; 256]);
+        let (mut device, mut name) = (0, [0_u8; 256]);
         // SAFETY: the pointer is to a live device.
         self.check(unsafe { (self.get_device)(&mut device, index) }, "cuDeviceGet")?;
         // SAFETY: the driver writes at most `name.len()` bytes, including a terminating NUL.
-        self.check(unsafe { (self.get_name)(name.as_mut_ptr(), name.len() as c_int, device) }, "cuDeviceGetName")?;
+        self.check(
+            unsafe { (self.get_name)(name.as_mut_ptr().cast(), name.len() as c_int, device) },
+            "cuDeviceGetName",
+        )?;
         let number = |attribute| {
             let mut value = 0;
             // SAFETY: `device` comes from the driver, the pointer is to a live int.
             let status = unsafe { (self.get_attribute)(&mut value, attribute, device) };
             self.check(status, "cuDeviceGetAttribute").map(|()| value)
         };
-        let name: Vec<u8> = name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(DeviceFacts {
-            name: String::from_utf8_lossy(&name).into_owned(),
+            name: String::from_utf8_lossy(name).into_owned(),
             compute_capability: ComputeCapability {
                 major: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
                 minor: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,

@@ -60,7 +60,8 @@ impl Nccl {
         let mut id = ncclUniqueId { internal: [0; UNIQUE_ID_BYTES] };
         // SAFETY: the pointer is to a live id.
         self.check(unsafe { (self.get_unique_id)(&mut id) }, "ncclGetUniqueId", std::ptr::null_mut())?;
-        Ok(id.internal.map(|byte| byte as u8))
+        // C's char is signed on x86-64 and unsigned on aarch64.
+        Ok(id.internal.map(|byte| byte.to_ne_bytes()[0]))
     }
 
     pub(super) fn check(&self, result: Status, call: &str, communicator: ncclComm_t) -> Result<()> {
