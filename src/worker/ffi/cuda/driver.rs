@@ -163,10 +163,8 @@ impl Driver {
         // SAFETY: the pointer is to a live device.
         self.check(unsafe { (self.get_device)(&mut device, index) }, "cuDeviceGet")?;
         // SAFETY: the driver writes at most `name.len()` bytes, including a terminating NUL.
-        self.check(
-            unsafe { (self.get_name)(name.as_mut_ptr().cast(), name.len() as c_int, device) },
-            "cuDeviceGetName",
-        )?;
+        let status = unsafe { (self.get_name)(name.as_mut_ptr().cast(), name.len() as c_int, device) };
+        self.check(status, "cuDeviceGetName")?;
         let number = |attribute| {
             let mut value = 0;
             // SAFETY: `device` comes from the driver, the pointer is to a live int.
