@@ -74,6 +74,19 @@ impl<R: Readable, F> CaseRuns<R, F> {
         self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
     }
 
+    /// Returns what `value` gives for the run of median speed among the runs that count and have it; of an even number of
+    /// runs, the slower of the middle two.
+    pub fn of_median_run<'a, T>(&'a self, value: impl Fn(&'a Run<R>, &'a Measured<R>) -> Option<T>) -> Option<T> {
+        let of_run = |run: &'a Run<R>| {
+            let measured = run.outcome.as_ref().ok()?;
+            Some((measured.speed.0, value(run, measured)?))
+        };
+        let mut values: Vec<(f64, T)> = self.runs.iter().filter_map(of_run).collect();
+        values.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let median = values.len().checked_sub(1)? / 2;
+        Some(values.swap_remove(median).1)
+    }
+
     /// Returns the records of the runs that count.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded<R>> {
         self.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())

@@ -83,6 +83,40 @@ impl GatherUse {
     pub fn computed(&self) -> Seconds {
         Seconds((self.gather.0 - self.wait.0 / self.gathers.max(1.0)).max(0.0))
     }
+
+    /// Describes the longest wait, its cause and a remedy.
+    pub fn text(&self, cause: GatherCause) -> String {
+        let GatherUse { bucket, weights: [first, last], phase, received, gather, transfer, wait, host, .. } = self;
+        let milliseconds = |time: Seconds| format!("{} ms", three_digits(time.0 * 1e3));
+        let rate = self.rate().map_or(0.0, |rate| rate.0);
+        let [wait, host, gather, transfer] = [*wait, *host, *gather, *transfer].map(milliseconds);
+        let why = match cause {
+            GatherCause::Host => format!(
+                "the host's own work in it takes {host}: on a CPU it copies weights; on a GPU, use larger buckets (--bucket-mb)"
+            ),
+            GatherCause::Ranks => {
+                format!(
+                    "ranks request it at different times ({gather} on average, at least {transfer}): look for a slow rank"
+                )
+            }
+            GatherCause::SmallBucket => format!(
+                "its {:.2} MB arrive at {} GB/s, less than half of the rate of larger buckets: use larger buckets (--bucket-mb)",
+                received.megabytes(),
+                three_digits(rate)
+            ),
+            GatherCause::Transfer => {
+                let hidden = match self.computed() {
+                    Seconds(0.0) => "no computation hides it".to_owned(),
+                    computed => format!("the computation before it {}", milliseconds(computed)),
+                };
+                let rate = three_digits(rate);
+                format!(
+                    "its transfer takes {transfer} at {rate} GB/s, and {hidden}: use a larger batch or a faster link"
+                )
+            }
+        };
+        format!("the longest wait for weights, {wait} in {phase}, is for bucket {bucket} ({first} to {last}): {why}")
+    }
 }
 
 /// Returns the time in an iteration that computation waits for weights in `phase`.
@@ -109,39 +143,6 @@ pub fn longest_wait(all: &[GatherUse]) -> Option<(&GatherUse, GatherCause)> {
         GatherCause::Transfer
     };
     Some((longest, cause))
-}
-
-/// Describes the longest wait, its cause and a remedy; `None` if computation waited for no gather.
-pub fn text(all: &[GatherUse]) -> Option<String> {
-    let (longest, cause) = longest_wait(all)?;
-    let GatherUse { bucket, weights: [first, last], phase, received, gather, transfer, wait, host, .. } = longest;
-    let milliseconds = |time: Seconds| format!("{} ms", three_digits(time.0 * 1e3));
-    let rate = longest.rate().map_or(0.0, |rate| rate.0);
-    let [wait, host, gather, transfer] = [*wait, *host, *gather, *transfer].map(milliseconds);
-    let why = match cause {
-        GatherCause::Host => format!(
-            "the host's own work in it takes {host}: on a CPU it copies weights; on a GPU, use larger buckets (--bucket-mb)"
-        ),
-        GatherCause::Ranks => {
-            format!(
-                "ranks request it at different times ({gather} on average, at least {transfer}): look for a slow rank"
-            )
-        }
-        GatherCause::SmallBucket => format!(
-            "its {:.2} MB arrive at {} GB/s, less than half of the rate of larger buckets: use larger buckets (--bucket-mb)",
-            received.megabytes(),
-            three_digits(rate)
-        ),
-        GatherCause::Transfer => {
-            let hidden = match longest.computed() {
-                Seconds(0.0) => "no computation hides it".to_owned(),
-                computed => format!("the computation before it {}", milliseconds(computed)),
-            };
-            let rate = three_digits(rate);
-            format!("its transfer takes {transfer} at {rate} GB/s, and {hidden}: use a larger batch or a faster link")
-        }
-    };
-    Some(format!("the longest wait for weights, {wait} in {phase}, is for bucket {bucket} ({first} to {last}): {why}"))
 }
 
 #[cfg(test)]
@@ -181,8 +182,8 @@ mod tests {
 
     #[test]
     fn text_names_bucket_and_remedy() {
-        let text = text(&[gather(2, 8, [4.5, 4.0, 2.5, 0.1])]);
-        expect_test::expect!["the longest wait for weights, 2.50 ms in forward, is for bucket 2 (first to last): its transfer takes 4.00 ms at 2.00 GB/s, and the computation before it 2.00 ms: use a larger batch or a faster link"].assert_eq(&text.unwrap_or_default());
+        let text = gather(2, 8, [4.5, 4.0, 2.5, 0.1]).text(GatherCause::Transfer);
+        expect_test::expect!["the longest wait for weights, 2.50 ms in forward, is for bucket 2 (first to last): its transfer takes 4.00 ms at 2.00 GB/s, and the computation before it 2.00 ms: use a larger batch or a faster link"].assert_eq(&text);
     }
 
     #[test]

@@ -34,10 +34,7 @@ pub struct WorkCost {
 /// Returns the effect on a case; `None` without `--work-load`, for a single rank, or without a counted run.
 pub fn case_work_cost(group: &TrainingGroup, case: &TrainingCase) -> Option<WorkCost> {
     group.conditions.recorded.as_ref()?.config.work_load.as_ref()?;
-    let mut runs: Vec<&Measured> = case.counted().filter(|run| run.figures.ranks.len() > 1).collect();
-    runs.sort_by(|one, other| one.speed.0.total_cmp(&other.speed.0));
-    let median = runs.len().checked_sub(1)? / 2;
-    cost_of_run(runs.get(median)?)
+    cost_of_run(case.of_median_run(|_, run| (run.figures.ranks.len() > 1).then_some(run))?)
 }
 
 fn cost_of_run(run: &Measured) -> Option<WorkCost> {

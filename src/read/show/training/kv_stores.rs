@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Bytes, Case, Phase, WorkUnit};
+use ringmark_core::dimension::{Bytes, Case, Model, Phase, WorkUnit};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::number_text::{percent_number, three_digits};
 use ringmark_core::stats::allreduce_model::Algorithm;
@@ -91,7 +91,8 @@ fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
         training::step(),
         training::phase(Phase::ExposedAllreduce),
         columns::peak_memory().shown("memory", "GB", billions),
-        figure("", |_, case: &TrainingCase| largest_network(case)).shown("fits", "1e9", billions),
+        figure("", |group: &TrainingGroup, case| largest_network(group.conditions.point.model, case))
+            .shown("fits", "1e9", billions),
         figure("", |_, case: &TrainingCase| sent(case)).shown("sent", "GB", billions),
     ]
 }
@@ -100,12 +101,11 @@ fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
 /// memory. `None` without the memory in the record.
 ///
 /// For GPT-2 124M with a peak of 2.17 GB, a rank with 12.2 GB fits 0.70e9 parameters.
-fn largest_network(case: &TrainingCase) -> Option<f64> {
-    let Recorded { conditions, ranks, .. } = case.runs.iter().find_map(|run| run.recorded.as_ref())?;
-    let memory = ranks.iter().map(|rank| rank.memory).collect::<Option<Vec<Bytes>>>()?;
-    let smallest = memory.iter().map(|memory| memory.0).min()?;
+fn largest_network(model: Model, case: &TrainingCase) -> Option<f64> {
+    // `None` is the smallest value.
+    let memory = case.ranks().map(|rank| Some(rank.memory?.0)).min()??;
     let peak = case.peak_memory().filter(|peak| peak.0 > 0)?;
-    Some(conditions.config.model.facts().parameters as f64 * smallest as f64 / peak.0 as f64)
+    Some(model.facts().parameters as f64 * memory as f64 / peak.0 as f64)
 }
 
 /// Returns the bytes that a rank sends in a step, of the rank that sends most; `None` without a record.

@@ -308,7 +308,8 @@ fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
         let (sent, received) = (each(&used.sent_by_rank), each(&used.received_by_rank));
         lines.push(format!("{store}: ranks send {sent} and receive {received} per step"));
     }
-    lines.extend(gathers::text(&used.gathers).map(|text| format!("{store}: {text}")));
+    let longest_wait = gathers::longest_wait(&used.gathers);
+    lines.extend(longest_wait.map(|(longest, cause)| format!("{store}: {}", longest.text(cause))));
     if let Some(Staleness { pushes, median, p95, maximum }) = used.staleness {
         lines.push(format!(
             "{store}: staleness of {pushes} pushes: median {median}, 95 % {p95}, maximum {maximum} updates by others"

@@ -147,7 +147,7 @@ impl<'a> TimedLoop<'a> {
         let wall = self.wall();
         // Asynchronous ranks detect failed peers here.
         let mut kv_store = self.step.exchange.end(self.session)?;
-        if let Some(used) = &mut kv_store {
+        if let Some(used) = kv_store.as_mut().filter(|_| !self.timer.weight_waits().is_empty()) {
             used.gathers = record::gathers(self.session.world, &self.timer, &gradient_arrays(self.header, self.step))?;
         }
         heartbeat::enter(Stage::Finishing);

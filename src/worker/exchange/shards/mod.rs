@@ -288,15 +288,13 @@ impl GradientExchange for Shards {
         let (mut bytes, passes) = ([0; 2], exchange.gradients.passes());
         for (number, bucket) in exchange.buckets.iter().enumerate() {
             let sum = Collective::ReduceScatter { parts: bucket.parts_at(0) }.bytes(self.own, self.wire.bytes());
-            let gather = Collective::AllGather { parts: bucket.parts_at(0), target: Target::Memory };
-            let gather = gather.bytes(self.own, Wire::Fp32.bytes());
             let gathers = match &exchange.weights {
                 Weights::Whole(_) => 1,
                 Weights::Sharded(gathered) => gathered.gathers_of(number),
             };
             let mut add = |times: u64, of: [u64; 2]| bytes.iter_mut().zip(of).for_each(|(all, of)| *all += times * of);
             add(passes, sum);
-            add(gathers, gather);
+            add(gathers, bucket.bytes_of_gather(self.own));
             if let Some(rank) = self.between_hosts {
                 let sum = Collective::AllReduce { elements: bucket.place.clone() };
                 add(1, sum.bytes(rank, Wire::Fp32.bytes()));

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use ringmark_core::dimension::Wire;
+
 use crate::exchange::bucket::BucketPlan;
-use crate::exchange::collective::{PART_ALIGNMENT, split_evenly};
+use crate::exchange::collective::{Collective, PART_ALIGNMENT, Target, split_evenly};
 use crate::ffi::group::GroupRank;
 
 /// A bucket that is divided among the ranks.
@@ -44,6 +46,12 @@ impl ShardedBucket {
     /// Returns the parts of a bucket that starts at element `start`.
     pub fn parts_at(&self, start: usize) -> Vec<Range<usize>> {
         self.parts.iter().map(|part| shifted(part, start)).collect()
+    }
+
+    /// Returns the bytes that `rank` sends and receives when the bucket's weights are gathered.
+    pub fn bytes_of_gather(&self, rank: GroupRank) -> [u64; 2] {
+        let gather = Collective::AllGather { parts: self.parts.clone(), target: Target::Memory };
+        gather.bytes(rank, Wire::Fp32.bytes())
     }
 
     /// Returns the elements in this rank's part of a bucket that starts at element `start`.

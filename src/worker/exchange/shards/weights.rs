@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use ringmark_core::dimension::{Operation, Phase, Wire};
+use ringmark_core::dimension::{Operation, Phase};
 use ringmark_core::host::Stage;
 use ringmark_core::trace::Lane;
 use ringmark_core::trace::span::WAIT_FOR_WEIGHTS;
@@ -41,8 +41,8 @@ pub struct GatheredWeights {
     in_use: Vec<bool>,
     /// Bucket of each unit, in the order of forward.
     bucket_of: Vec<usize>,
-    /// This rank among those that divide the weights.
-    rank: GroupRank,
+    /// Bytes that this rank receives when a bucket is gathered.
+    received: Vec<u64>,
     /// Copy of the places in the type of matrix products, if that is not fp32.
     rounded: Option<Tensor>,
     /// Number of times that each bucket was gathered since the last update, and between the two updates before.
@@ -97,7 +97,7 @@ impl GatheredWeights {
             requests: places.iter().map(|_| None).collect(),
             places,
             bucket_of,
-            rank,
+            received: buckets.iter().map(|bucket| bucket.bytes_of_gather(rank)[1]).collect(),
             rounded: rounded.map(zeros).transpose()?,
             waits: Vec::new(),
             device: weights.device(),
@@ -156,7 +156,7 @@ impl GatheredWeights {
             blocked,
             // Without concurrency, the gather itself begins with the wait.
             requested: requested.map(|requested| before_wait.unwrap_or(requested)),
-            received: self.gather_of(bucket, buckets, Target::Memory).bytes(self.rank, Wire::Fp32.bytes())[1],
+            received: self.received[bucket],
             host: start.elapsed().saturating_sub(waited),
         });
         heartbeat::enter(if phase == Phase::Forward { Stage::Forward } else { Stage::Backward });
@@ -224,15 +224,11 @@ impl GatheredWeights {
         let start = self.places[bucket].start;
         narrow(&collectives.sums, &buckets[bucket].own_at(start))?.f_copy_(&self.part(&buckets[bucket])?)?;
         let sums = collectives.sums.shallow_clone();
-        let gather = self.gather_of(bucket, buckets, Target::Tensor(&sums));
-        let number = collectives.start(&gather)?;
+        let parts = buckets[bucket].parts_at(start);
+        let number = collectives.start(&Collective::AllGather { parts, target: Target::Tensor(&sums) })?;
         self.states[bucket] = State::Requested(number);
         self.gathers[bucket] += 1;
         Ok(())
-    }
-
-    fn gather_of<'a>(&self, bucket: usize, buckets: &[ShardedBucket], target: Target<'a>) -> Collective<'a> {
-        Collective::AllGather { parts: buckets[bucket].parts_at(self.places[bucket].start), target }
     }
 
     /// Returns the time that the host waited.
