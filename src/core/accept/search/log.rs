@@ -1,0 +1,107 @@
+//! Measurements by job.
+
+use std::collections::HashMap;
+
+use crate::accept::fleet::{Job, Measurement, Metric, Outcome, Reading, Stage, Test};
+
+/// Failures of a job, or of jobs that name a host, from which it counts as failing. Once may be an accident.
+pub const FAILURES: usize = 2;
+
+/// Measurements by job, in the order in which they were done.
+pub struct Log<'a> {
+    by_job: HashMap<(Test, &'a [usize]), Vec<&'a Measurement>>,
+    named: HashMap<(Stage, usize), Vec<&'a str>>,
+}
+
+/// Measurements of one job in some stages.
+#[derive(Debug, Default)]
+pub struct Attempts<'a> {
+    /// Readings of those that ended as they should.
+    pub measured: Vec<&'a [Reading]>,
+    /// Reasons of failures that name no host.
+    pub failures: Vec<&'a str>,
+    /// Hosts that failures name, with the reason.
+    pub named: Vec<(usize, &'a str)>,
+}
+
+impl<'a> Log<'a> {
+    /// Sorts the measurements.
+    pub fn new(done: &'a [Measurement]) -> Log<'a> {
+        let mut log = Log { by_job: HashMap::with_capacity(done.len()), named: HashMap::new() };
+        for done in done {
+            log.by_job.entry((done.job.test, &done.job.hosts)).or_default().push(done);
+            if let Outcome::Failed { host: Some(host), reason } = &done.outcome {
+                log.named.entry((done.stage, *host)).or_default().push(reason);
+            }
+        }
+        log
+    }
+
+    /// Returns the measurements of a job in these stages.
+    pub fn attempts(&self, stages: &[Stage], job: &Job) -> Attempts<'a> {
+        let mut attempts = Attempts::default();
+        for done in self.by_job.get(&(job.test, &job.hosts[..])).into_iter().flatten() {
+            match &done.outcome {
+                _ if !stages.contains(&done.stage) => {}
+                Outcome::Measured(readings) => attempts.measured.push(readings),
+                // A job on one host can only fail on that host.
+                Outcome::Failed { host, reason } => match host.or((job.hosts.len() == 1).then(|| job.hosts[0])) {
+                    Some(host) => attempts.named.push((host, reason)),
+                    None => attempts.failures.push(reason),
+                },
+            }
+        }
+        attempts
+    }
+
+    /// Returns the reasons of the failures in a stage that name this host.
+    pub fn failures_of(&self, stage: Stage, host: usize) -> &[&'a str] {
+        self.named.get(&(stage, host)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Attempts<'_> {
+    /// Returns the number of measurements.
+    pub fn len(&self) -> usize {
+        self.measured.len() + self.failures.len() + self.named.len()
+    }
+
+    /// Returns the logarithms of the job's own values of a metric; `ranks` is the number of ranks in the job. A speed of
+    /// training is that of one rank, so that jobs of different sizes can be compared.
+    pub fn values(&self, metric: Metric, ranks: u32) -> Vec<f64> {
+        let own = |readings: &&[Reading]| {
+            readings.iter().find(|reading| reading.metric == metric && reading.rank.is_none()).map(|reading| {
+                let share = if metric == Metric::TrainingSpeed { f64::from(ranks) } else { 1.0 };
+                (reading.value / share).ln()
+            })
+        };
+        self.measured.iter().filter_map(own).collect()
+    }
+
+    /// Returns the metrics of the job's own values.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics: Vec<Metric> = self
+            .measured
+            .iter()
+            .flat_map(|readings| readings.iter())
+            .filter(|reading| reading.rank.is_none())
+            .map(|reading| reading.metric)
+            .collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        metrics
+    }
+}
+
+/// Returns the jobs that can run at once, in order: each takes hosts that no earlier one takes.
+pub fn disjoint(jobs: Vec<Job>, hosts: usize) -> Vec<Job> {
+    let mut is_busy = vec![false; hosts];
+    let mut taken = Vec::new();
+    for job in jobs {
+        if job.hosts.iter().all(|host| !is_busy[*host]) {
+            job.hosts.iter().for_each(|host| is_busy[*host] = true);
+            taken.push(job);
+        }
+    }
+    taken
+}
