@@ -1,7 +1,7 @@
 //! Table of simulated fleets: how many rounds `ringmark accept` needs, which defects it finds, and how often it accuses
 //! a host without a defect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -125,12 +125,15 @@ fn bad_links(hosts: usize, seed: u64, count: usize) -> SimulatedFleet {
 fn measure(fleet: &SimulatedFleet) -> Outcome {
     let search = Search::new(fleet.hosts.clone(), Criteria::default(), fleet.seed);
     let (mut done, mut outcome): (Vec<Measurement>, Outcome) = (Vec::new(), Outcome::default());
+    let mut stages: BTreeMap<Stage, (usize, Duration)> = BTreeMap::new();
     loop {
         let begin = Instant::now();
         let next = search.next(&[], &done);
         outcome.planning += begin.elapsed();
         let Some(round) = next else { break };
         outcome.rounds += 1;
+        let stage = stages.entry(round.stage).or_default();
+        *stage = (stage.0 + 1, stage.1 + begin.elapsed());
         outcome.group_rounds += usize::from(matches!(round.stage, Stage::Groups | Stage::Whole));
         done.extend(fleet.run(&round, outcome.rounds as u32));
     }
@@ -162,6 +165,7 @@ fn measure(fleet: &SimulatedFleet) -> Outcome {
         outcome.suspected += usize::from(suspected.remove(&subject));
     }
     if env::var_os("ACCEPT_FLEETS_VERBOSE").is_some() {
+        eprintln!("  rounds and time of planning by stage: {stages:?}");
         for judged in verdict.hosts.iter().chain(&verdict.links).chain(&verdict.fleet).chain(&verdict.switches) {
             if judged.fitness > Fitness::NotTested {
                 let texts: Vec<&str> = judged.evidence.iter().map(|evidence| &evidence.text[..]).collect();
@@ -211,6 +215,7 @@ fn row(kind: &Kind, hosts: usize, fleets: u64) {
 }
 
 fn main() {
+    let part = env::var("ACCEPT_FLEETS_KIND").unwrap_or_default();
     let numbers: Vec<u64> = env::args().skip(1).filter_map(|number| number.parse().ok()).collect();
     let &[hosts, clean, defective] = &numbers[..] else {
         eprintln!("usage: accept_fleets HOSTS CLEAN_FLEETS DEFECTIVE_FLEETS");
@@ -220,7 +225,7 @@ fn main() {
         "| fleet of {hosts} hosts | fleets | rounds | of them in groups | defects | unfit | suspect | fleets with a false alarm | planning (s) |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for (index, kind) in KINDS.iter().enumerate() {
+    for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| kind.name.contains(&part)) {
         row(kind, hosts as usize, if index == 0 { clean } else { defective });
     }
 }

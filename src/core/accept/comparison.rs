@@ -6,22 +6,25 @@
 //!
 //! ```text
 //! s  = standard deviation of (second - first value) / sqrt(2)      over subjects, as typical spread
-//! h^2 = spread^2 of the subjects' means - s^2 / repeats
+//! h^2 = spread^2 of the subjects' means - s^2 / repeats + 2 standard errors of this difference
 //! tolerated = t(1 - false_alarm / 2, freedom of h) x h x sqrt(1 + 1 / subjects)
-//! defect = max(-ln(1 - smallest_defect), tolerated + 2 s)
+//! defect = max(-ln(1 - smallest_defect), tolerated + 4 s / repeats)
 //! ```
+//!
+//! `repeats` is the number of values that each subject has at least: with one, most healthy subjects must be as the
+//! others after that one.
 //!
 //! `false_alarm` is the share of the fleet's rate that one of these tests gets (Bonferroni): half of it covers healthy
 //! subjects at the end of the spread, the other half goes into the [sequential test](SequentialTest).
 //!
-//! Example: 64 hosts, h = 0.5 %, s = 1 %, false_alarm = 0.001 / 4 / 128 = 2e-6: t = 5.3, tolerated = 2.7 %, defect =
+//! Example: 64 hosts, two values each, h = 0.5 %, s = 1 %, false_alarm = 0.001 / 4 / 128 = 2e-6: t = 5.3, tolerated = 2.7 %, defect =
 //! max(5.13 %, 4.7 %): a host 5 % slower is found, and one 2 % slower is not.
 
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{Metric, Stage};
 use crate::accept::verdict::Evidence;
 use crate::number_text::{count, four_digits, percent};
-use crate::stats::sequential::{Decision, LIMIT, SequentialTest};
+use crate::stats::sequential::{Decision, SequentialTest};
 use crate::stats::typical::{PRIOR_WEIGHT, typical};
 use crate::stats::welch::student;
 
@@ -58,7 +61,7 @@ impl Deviation {
     }
 
     /// Returns the distance that a healthy subject exceeds with this probability, on one side.
-    fn distance(self, probability: f64) -> f64 {
+    pub fn distance(self, probability: f64) -> f64 {
         -student(probability, self.freedom) * self.value
     }
 }
@@ -72,6 +75,8 @@ pub struct Comparison {
     pub spread: Deviation,
     /// Test of one subject.
     pub test: SequentialTest,
+    /// Value (no logarithm) up to which a single one is slow beyond doubt: its step is the largest possible.
+    slow_below: f64,
 }
 
 impl Comparison {
@@ -92,11 +97,13 @@ impl Comparison {
         }
         let repeats = measured().map(|values| values.len()).min()? as f64;
         let found = typical(&means, quantile, PRIOR)?;
-        let smallest = PRIOR.powi(2) * PRIOR_WEIGHT / (found.kept as f64 + PRIOR_WEIGHT);
-        let between = (found.spread.powi(2) - noise.value.powi(2) / repeats).max(smallest).sqrt();
+        // The standard error of a variance is sqrt(2 / freedom) times the variance.
+        let (both, own) = (found.spread.powi(2), noise.value.powi(2) / repeats);
+        let error = (2.0 * (both.powi(2) / found.freedom + own.powi(2) / noise.freedom)).sqrt();
+        let between = ((both - own).max(0.0) + 2.0 * error).sqrt();
         let spread = Deviation { value: between, freedom: found.freedom };
         let tolerated = spread.distance(false_alarm / 2.0) * (1.0 + 1.0 / found.kept as f64).sqrt();
-        Some(Comparison::with_spread(found.center, spread, tolerated, noise, false_alarm, criteria))
+        Some(Comparison::with_spread(found.center, spread, tolerated, noise, repeats, false_alarm, criteria))
     }
 
     /// Creates a comparison with a known center and spread.
@@ -105,6 +112,7 @@ impl Comparison {
         spread: Deviation,
         tolerated: f64,
         noise: Deviation,
+        repeats: f64,
         false_alarm: f64,
         criteria: &Criteria,
     ) -> Comparison {
@@ -112,9 +120,10 @@ impl Comparison {
         let normal = Deviation { freedom: f64::INFINITY, ..noise };
         let noise =
             (noise.value * noise.distance(false_alarm / 2.0) / normal.distance(false_alarm / 2.0)).max(MIN_NOISE);
-        let defect = (-(1.0 - criteria.smallest_defect).ln()).max(tolerated + 2.0 * noise);
+        let defect = (-(1.0 - criteria.smallest_defect).ln()).max(tolerated + 4.0 * noise / repeats);
         let (false_alarm, missed) = (false_alarm / 2.0, criteria.missed);
-        Comparison { center, spread, test: SequentialTest { tolerated, defect, noise, false_alarm, missed } }
+        let test = SequentialTest { tolerated, defect, noise, false_alarm, missed };
+        Comparison { center, spread, test, slow_below: (center - test.largest_step()).exp() }
     }
 
     /// Returns the loss of a value: 0.05 is about 5 % slower than typical.
@@ -132,9 +141,14 @@ impl Comparison {
         SequentialTest { false_alarm, ..self.test }.decide(values.iter().map(|value| self.loss(*value)))
     }
 
-    /// Returns true if a value is slow beyond doubt, although a single one proves no defect.
+    /// Returns true if a value (no logarithm) is slow beyond doubt, although a single one proves no defect.
     pub fn is_slow(&self, value: f64) -> bool {
-        self.test.step(self.loss(value)) >= LIMIT
+        value <= self.slow_below
+    }
+
+    /// Returns true if the values are nearer to a defect than to a tolerated difference.
+    pub fn is_rather_slow(&self, values: &[f64]) -> bool {
+        values.iter().map(|value| self.test.step(self.loss(*value))).sum::<f64>() > 0.0
     }
 
     /// Describes the values of a slow subject; `sum` is that of the test.

@@ -10,13 +10,15 @@
 //! | [`search`] | the next round of jobs, a pure function of the measurements so far |
 //! | [`verdict`] | the verdict on each host, GPU and link |
 //! | [`judgement`] | the verdict from the result of the search |
-//! | [`simulation`] | fleets with known defects, for tests and for results/accept-simulated |
+//! | [`limits`] | minimum values and the reference |
+//! | [`simulation`] | fleets with known defects, for tests and benchmarks |
 
 mod comparison;
 pub mod criteria;
 pub mod fleet;
 pub mod journal;
 mod judgement;
+mod limits;
 pub mod search;
 pub mod simulation;
 pub mod verdict;

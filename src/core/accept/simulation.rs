@@ -1,4 +1,4 @@
-//! Simulated fleets with known defects, for tests, the benchmark of the search, and results/accept-simulated.
+//! Simulated fleets with known defects, for tests, the benchmark of the search, and a table of rates.
 //!
 //! The speed of a GPU is `base x exp(spread x normal(GPU) + noise x normal(job))`; a job is as slow as its slowest rank,
 //! and loses 3 % more for each doubling of its hosts. The bandwidth of a job is that of its slowest host or link. A job

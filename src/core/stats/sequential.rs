@@ -58,6 +58,11 @@ impl SequentialTest {
         ((self.defect - self.tolerated) * (loss - middle) / self.noise.powi(2)).clamp(-LIMIT, LIMIT)
     }
 
+    /// Returns the loss from which a step has the largest size.
+    pub fn largest_step(&self) -> f64 {
+        f64::midpoint(self.tolerated, self.defect) + LIMIT * self.noise.powi(2) / (self.defect - self.tolerated)
+    }
+
     /// Returns the sum from which a subject is slower.
     pub fn upper(&self) -> f64 {
         ((1.0 - self.missed) / self.false_alarm).ln()
@@ -100,6 +105,7 @@ mod tests {
         // Slow after it was as the others.
         assert_eq!(TEST.decide([0.0, 0.0, 0.08, 0.08, 0.08]).0, Decision::Slower);
         assert_eq!(TEST.decide([0.0, 0.08, 0.0]).0, Decision::AsOthers);
+        assert!((TEST.step(TEST.largest_step()) - LIMIT).abs() < 1e-9 && TEST.step(TEST.largest_step() - 1e-4) < LIMIT);
         assert_eq!(TEST.decide([]), (Decision::Undecided, 0.0));
     }
 

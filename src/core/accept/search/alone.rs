@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::accept::comparison::{Comparison, Deviation};
 use crate::accept::fleet::{Job, Metric, Stage, Test};
 use crate::accept::search::log::FAILURES;
-use crate::accept::search::{Problem, State};
+use crate::accept::search::state::{Problem, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::stats::sequential::Decision;
 
@@ -29,7 +29,7 @@ pub fn alone(state: &mut State, stage: Stage, repeats: usize) -> Vec<Job> {
         let hosts = || classes.values().flatten().copied();
         let job = |host: usize| Job { test, hosts: vec![host] };
         // An exchange within the host needs several ranks.
-        let fleet = &state.search.fleet;
+        let fleet = state.fleet;
         let is_tested = |host: &usize| test == Test::Training || fleet[*host].ranks > 1;
         let mut needed = Vec::new();
         for host in hosts().filter(is_tested) {
@@ -58,23 +58,35 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
     let mut kinds: BTreeMap<(Metric, bool), Vec<Series>> = BTreeMap::new();
     for host in hosts.iter().filter(|host| !state.excluded.contains(host)) {
         let attempts = state.log.attempts(&[stage], &Job { test, hosts: vec![*host] });
-        let mut series: BTreeMap<(Metric, Option<u32>), Vec<f64>> = BTreeMap::new();
-        for reading in attempts.measured.iter().flat_map(|readings| readings.iter()) {
-            series.entry((reading.metric, reading.rank)).or_default().push(reading.value.ln());
+        let mut series: Vec<(Metric, Series)> = Vec::new();
+        for readings in &attempts.measured {
+            for (index, reading) in readings.iter().enumerate() {
+                let is_same =
+                    |(metric, series): &(Metric, Series)| (*metric, series.rank) == (reading.metric, reading.rank);
+                // Each measurement usually has the same order.
+                let found = series.get(index).is_some_and(is_same).then_some(index);
+                match found.or_else(|| series.iter().position(is_same)) {
+                    Some(index) => series[index].1.values.push(reading.value.ln()),
+                    None => {
+                        let values = vec![reading.value.ln()];
+                        series.push((reading.metric, Series { host: *host, rank: reading.rank, values }));
+                    }
+                }
+            }
         }
-        for ((metric, rank), values) in series {
-            kinds.entry((metric, rank.is_some())).or_default().push(Series { host: *host, rank, values });
+        for (metric, series) in series {
+            kinds.entry((metric, series.rank.is_some())).or_default().push(series);
         }
     }
     // Tests of all hosts, ranks and metrics of this stage.
-    let tests: u32 = state.search.fleet.iter().map(|host| 2 * host.ranks + 4).sum();
+    let tests: u32 = state.fleet.iter().map(|host| 2 * host.ranks + 4).sum();
     let false_alarm = state.false_alarms() / f64::from(tests);
     let mut slow: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();
-    let mut undecided: BTreeMap<usize, Evidence> = BTreeMap::new();
+    let mut undecided: BTreeMap<usize, Vec<Evidence>> = BTreeMap::new();
     for ((metric, is_rank), series) in &kinds {
         let values: Vec<&[f64]> = series.iter().map(|series| &series.values[..]).collect();
         let noise = Deviation::of_repeats(values.iter().copied());
-        let found = Comparison::new(&values, QUANTILE, noise, false_alarm, &state.search.criteria);
+        let found = Comparison::new(&values, QUANTILE, noise, false_alarm, state.criteria);
         let Some(comparison) = found else { continue };
         state.comparisons.alone.insert((state.hardware(hosts), *metric, *is_rank), comparison);
         for Series { host, rank, values } in series {
@@ -82,7 +94,12 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
             let evidence = || comparison.evidence(stage, *metric, values, sum);
             match decision {
                 Decision::AsOthers => {}
-                Decision::Undecided => drop(undecided.insert(*host, evidence())),
+                Decision::Undecided => {
+                    let found = undecided.entry(*host).or_default();
+                    if comparison.is_rather_slow(values) {
+                        found.push(evidence());
+                    }
+                }
                 Decision::Slower => slow.entry(*host).or_default().push((*rank, evidence())),
             }
         }
@@ -95,8 +112,8 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
         let most = repeats.max(REPEATS) - REPEATS + state.max_repeats();
         if state.log.attempts(&[stage], &Job { test, hosts: vec![host] }).len() < most {
             again.push(host);
-        } else {
-            state.report(Subject::Host(host), Cause::Host, Fitness::Suspect, vec![evidence]);
+        } else if !evidence.is_empty() {
+            state.report(Subject::Host(host), Cause::Host, Fitness::Suspect, evidence);
         }
     }
     again
@@ -108,7 +125,7 @@ fn report(state: &mut State, host: usize, slow: &[(Option<u32>, Evidence)]) {
     let evidence = |rank: Option<u32>| -> Vec<Evidence> {
         slow.iter().filter(|(of, _)| rank.is_none() || *of == rank).map(|(_, evidence)| evidence.clone()).collect()
     };
-    let is_gpu = !ranks.is_empty() && 2 * ranks.len() <= state.search.fleet[host].ranks as usize;
+    let is_gpu = !ranks.is_empty() && 2 * ranks.len() <= state.fleet[host].ranks as usize;
     if is_gpu {
         for rank in ranks {
             let evidence = evidence(Some(rank));

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accept::fleet::{Job, Measurement, Outcome, Stage, Test};
-use crate::accept::search::{Candidate, Hardware, State};
+use crate::accept::search::state::{Candidate, Hardware, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::number_text::count;
 use crate::stats::counts::binomial_tail;
@@ -28,6 +28,8 @@ const DOUBT: f64 = 0.01;
 #[derive(Default)]
 struct Tally {
     slow: usize,
+    /// Slow jobs that a bad link explains as well.
+    explained: usize,
     jobs: usize,
     is_training: bool,
     confirmations: usize,
@@ -64,26 +66,29 @@ pub fn slow_at_times(
     end: u32,
     partners: &GoodPartners,
 ) -> Vec<Job> {
-    let rate = state.false_alarms() / (state.search.fleet.len() * state.search.criteria.max_repeats as usize) as f64;
+    let rate = state.false_alarms() / (state.fleet.len() * state.criteria.max_repeats as usize) as f64;
     let is_counted = |done: &Measurement| {
         done.round < end && done.job.hosts.len() <= 2 && done.stage != Stage::Groups && done.stage != Stage::Whole
     };
     loop {
-        let mut tallies: BTreeMap<usize, Tally> = BTreeMap::new();
-        let (mut slow, mut jobs) = (0, 0);
+        let mut tallies: Vec<Tally> = (0..state.fleet.len()).map(|_| Tally::default()).collect();
+        let (mut slow, mut jobs, mut links) = (0, 0, BTreeSet::new());
         for (done, is_slow) in done.iter().zip(slow_jobs).filter(|(done, _)| is_counted(done)) {
             let named = match &done.outcome {
                 Outcome::Failed { host, .. } => host.as_slice(),
                 Outcome::Measured(_) => &[],
             };
             let hosts = if named.is_empty() { &done.job.hosts[..] } else { named };
-            if state.excludes(&done.job) || state.has_bad_link(&done.job.hosts) {
+            // Repeats of a bad link are one job, which the link explains.
+            let has_bad_link = state.has_bad_link(&done.job.hosts);
+            if state.excludes(&done.job) || (has_bad_link && !links.insert(&done.job.hosts)) {
                 continue;
             }
             (slow, jobs) = (slow + usize::from(*is_slow), jobs + 1);
             for host in hosts {
-                let tally = tallies.entry(*host).or_default();
+                let tally = &mut tallies[*host];
                 tally.slow += usize::from(*is_slow);
+                tally.explained += usize::from(*is_slow && has_bad_link);
                 tally.jobs += 1;
                 tally.is_training |= *is_slow && done.job.test == Test::Training;
                 tally.confirmations += usize::from(done.stage == Stage::Confirmation);
@@ -93,8 +98,8 @@ pub fn slow_at_times(
             let share = (slow - tally.slow + 1) as f64 / (jobs - tally.jobs + 1) as f64;
             binomial_tail(tally.jobs, share.min(1.0), tally.slow)
         };
-        let doubtful =
-            tallies.iter().filter(|(_, tally)| tally.slow > 0).map(|(host, tally)| (*host, tally, chance(tally)));
+        let doubtful = tallies.iter().enumerate().filter(|(_, tally)| tally.slow > tally.explained);
+        let doubtful = doubtful.map(|(host, tally)| (host, tally, chance(tally)));
         let doubtful: Vec<(usize, &Tally, f64)> = doubtful.filter(|(_, _, chance)| *chance < DOUBT).collect();
         let Some((host, tally, chance)) = doubtful.iter().min_by(|one, other| one.2.total_cmp(&other.2)) else {
             return Vec::new();
@@ -103,6 +108,10 @@ pub fn slow_at_times(
             let text = format!("{} of {} were slow", tally.slow, count(tally.jobs, "job"));
             let evidence = Evidence { chance: Some(*chance), ..Evidence::of_text(Stage::Confirmation, text) };
             state.report(Subject::Host(*host), Cause::Intermittent, Fitness::Unfit, vec![evidence]);
+            // Its slow pairs are no bad links.
+            let is_of_host =
+                |subject: &Subject| matches!(subject, Subject::Link(one, other) if one == host || other == host);
+            state.problems.retain(|problem| !is_of_host(&problem.subject));
             continue;
         }
         if !state.runs(Stage::Confirmation) {
@@ -127,6 +136,9 @@ pub fn slow_at_times(
 /// Decides whether hosts that were slow together in a group are so as a pair, or one of them with other partners.
 pub fn confirm_candidates(state: &mut State, done: &[Measurement]) -> Vec<Job> {
     let mut needed = Vec::new();
+    if state.candidates.is_empty() {
+        return needed;
+    }
     let slow = state.slow_jobs(done);
     let partners = GoodPartners::new(state, done, &slow);
     for Candidate { hosts, evidence } in state.candidates.clone() {
@@ -213,7 +225,7 @@ impl GoodPartners {
 
     /// Returns two partners for a host, others for another host, so that jobs can run at once.
     fn of(&self, state: &State, host: usize) -> Vec<usize> {
-        let good = self.0.get(&state.search.hardware[host]).map_or(&[][..], Vec::as_slice);
+        let good = self.0.get(&state.hardware[host]).map_or(&[][..], Vec::as_slice);
         let first = PARTNERS * host % good.len().max(1);
         good.iter().cycle().skip(first).take(good.len()).filter(|good| **good != host).take(PARTNERS).copied().collect()
     }

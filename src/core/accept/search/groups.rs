@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::accept::comparison::{Comparison, Deviation};
 use crate::accept::fleet::{Job, Metric, Stage, Test};
 use crate::accept::search::log::FAILURES;
-use crate::accept::search::{Candidate, Hardware, State};
+use crate::accept::search::state::{Candidate, Hardware, Level, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::number_text::count;
 use crate::options::keyword_enum::KeywordEnum;
@@ -29,14 +29,6 @@ const DIVISION_ERROR: f64 = 1e-3;
 /// Measurements of each of the smallest groups, from which the noise of repeats is known.
 const REPEATS: usize = 2;
 
-/// Comparisons of groups of one size.
-#[derive(Debug, Clone)]
-pub struct Level {
-    hosts: usize,
-    comparisons: BTreeMap<(Hardware, Metric), Comparison>,
-    noise: BTreeMap<Metric, Deviation>,
-}
-
 /// State of one group.
 enum GroupState {
     Needed(Job),
@@ -48,13 +40,13 @@ enum GroupState {
 pub fn groups(state: &mut State) -> Vec<Job> {
     let mut order: Vec<usize> = Vec::new();
     for hosts in state.classes().values_mut() {
-        Random(state.search.seed ^ 1).shuffle(hosts);
+        Random(state.seed ^ 1).shuffle(hosts);
         order.append(hosts);
     }
     // One of the two hosts of a bad link is enough, but it is not known which.
     let links: Vec<usize> = state.bad_links().into_iter().flatten().collect();
     order.retain(|host| !links.contains(host));
-    let runs = |stage: Stage| state.search.criteria.stages.contains(&stage);
+    let runs = |stage: Stage| state.criteria.stages.contains(&stage);
     let deepest = if runs(Stage::Groups) { (order.len() / SMALLEST).max(1).ilog2() } else { 0 };
     let shallowest = u32::from(!runs(Stage::Whole));
     for depth in (shallowest..=deepest).rev() {
@@ -149,9 +141,9 @@ fn level(state: &State, stage: Stage, groups: &[Vec<usize>], hosts: usize) -> Le
         }
     }
     let levels = &state.comparisons.levels;
-    let criteria = &state.search.criteria;
+    let criteria = state.criteria;
     // Tests of all groups: 2 N / SMALLEST of them, four metrics.
-    let tests = 4 * (2 * state.search.fleet.len() / SMALLEST).max(1);
+    let tests = 4 * (2 * state.fleet.len() / SMALLEST).max(1);
     let false_alarm = state.false_alarms() / tests as f64;
     let mut level = Level { hosts, comparisons: BTreeMap::new(), noise: BTreeMap::new() };
     for ((hardware, metric), values) in kinds {
@@ -163,20 +155,27 @@ fn level(state: &State, stage: Stage, groups: &[Vec<usize>], hosts: usize) -> Le
         level.noise.insert(metric, noise);
         let key = (hardware, metric);
         let of = |level: &Level| level.comparisons.get(&key).copied();
-        let found = match Comparison::new(&series, QUANTILE, noise, false_alarm, criteria) {
-            found if groups.len() >= SMALLEST => found,
-            // The fastest of two halves, and the trend of the two sizes before for the whole fleet.
-            _ => levels.last().and_then(of).map(|last| {
-                let trend = levels.len().checked_sub(2).and_then(|index| of(&levels[index]));
-                let change = trend.map_or(0.0, |before| last.center - before.center);
-                let fastest = series.iter().filter_map(|values| values.first()).copied().fold(f64::MIN, f64::max);
-                let (center, growth) = match groups.len() {
-                    1 => (last.center + change.min(0.0), change.abs() + criteria.smallest_defect),
-                    _ => (fastest, 0.0),
-                };
-                let tolerated = last.test.tolerated + growth;
-                Comparison::with_spread(center, last.spread, tolerated, noise, false_alarm, criteria)
-            }),
+        let last = levels.last().and_then(of);
+        let before = levels.len().checked_sub(2).and_then(|index| of(&levels[index]));
+        let own = Comparison::new(&series, QUANTILE, noise, false_alarm, criteria).filter(|_| groups.len() >= SMALLEST);
+        // The smallest groups are the most, so that their spread is known best; that of larger ones is not higher.
+        let spread = levels.first().map_or(own, of).or(own).map(|known| known.spread);
+        let compare = |center: f64, growth: f64| {
+            let spread = spread?;
+            let tolerated = spread.distance(false_alarm / 2.0) + growth;
+            Some(Comparison::with_spread(center, spread, tolerated, noise, 1.0, false_alarm, criteria))
+        };
+        // The value that the two sizes before lead to, and its tolerance.
+        let trend = last.zip(before).map(|(last, before)| {
+            let change = last.center - before.center;
+            (last.center + change.min(0.0), change.abs() + criteria.smallest_defect)
+        });
+        let fastest = series.iter().filter_map(|values| values.first()).copied().fold(f64::MIN, f64::max);
+        let typical = own.map_or(fastest, |own| own.center);
+        // The trend replaces the typical group if most groups are slow, or if there is only one.
+        let found = match trend {
+            Some((center, growth)) if groups.len() == 1 || typical < center - growth => compare(center, growth),
+            _ => compare(typical, 0.0),
         };
         // The trend needs two sizes: with one, only a failure of the whole fleet is found.
         if let Some(found) = found.filter(|_| groups.len() > 1 || levels.len() > 1) {
@@ -218,8 +217,8 @@ fn divide_slow(state: &mut State, stage: Stage, groups: &[Vec<usize>]) -> (Vec<J
         let text = format!(
             "{} {} .. {} are slow together, but no part of them is",
             count(group.len(), "host"),
-            state.search.fleet[group[0]].name,
-            state.search.fleet[group[group.len() - 1]].name
+            state.fleet[group[0]].name,
+            state.fleet[group[group.len() - 1]].name
         );
         evidence.insert(0, Evidence::of_text(stage, text));
         state.report(Subject::Fleet, Cause::Network, Fitness::Suspect, evidence);

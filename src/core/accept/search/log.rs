@@ -1,15 +1,46 @@
 //! Measurements by job.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::accept::fleet::{Job, Measurement, Metric, Outcome, Reading, Stage, Test};
 
 /// Failures of a job, or of jobs that name a host, from which it counts as failing. Once may be an accident.
 pub const FAILURES: usize = 2;
 
+/// Hash of a job: its numbers are small and not chosen by an attacker, and every evaluation hashes all jobs.
+#[derive(Default)]
+struct JobHasher(u64);
+
+impl Hasher for JobHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(size_of::<u64>()) {
+            let mut number = [0; size_of::<u64>()];
+            number[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(number));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number as u64);
+    }
+}
+
 /// Measurements by job, in the order in which they were done.
 pub struct Log<'a> {
-    by_job: HashMap<(Test, &'a [usize]), Vec<&'a Measurement>>,
+    by_job: HashMap<(Test, &'a [usize]), Vec<&'a Measurement>, BuildHasherDefault<JobHasher>>,
     named: HashMap<(Stage, usize), Vec<&'a str>>,
 }
 
@@ -27,7 +58,10 @@ pub struct Attempts<'a> {
 impl<'a> Log<'a> {
     /// Sorts the measurements.
     pub fn new(done: &'a [Measurement]) -> Log<'a> {
-        let mut log = Log { by_job: HashMap::with_capacity(done.len()), named: HashMap::new() };
+        let mut log = Log {
+            by_job: HashMap::with_capacity_and_hasher(done.len(), BuildHasherDefault::default()),
+            named: HashMap::new(),
+        };
         for done in done {
             log.by_job.entry((done.job.test, &done.job.hosts)).or_default().push(done);
             if let Outcome::Failed { host: Some(host), reason } = &done.outcome {

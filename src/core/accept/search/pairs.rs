@@ -1,12 +1,12 @@
 //! Pairs of hosts, in rounds in which every host takes part. Slow with every partner is the host, with one partner the
 //! link.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::accept::comparison::{Comparison, Deviation};
 use crate::accept::fleet::{Job, Metric, Stage, Test};
 use crate::accept::search::log::{Attempts, FAILURES};
-use crate::accept::search::{PairKind, State};
+use crate::accept::search::state::{PairKind, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::number_text::count;
 use crate::stats::pairing::rounds;
@@ -25,6 +25,13 @@ const CLEAR_SHARE: f64 = 0.9;
 /// Fewest slow partners of a slow host.
 const MIN_PARTNERS: usize = 2;
 
+/// Measurements of one pair.
+struct Measured<'a> {
+    job: &'a Job,
+    attempts: Attempts<'a>,
+    is_first: bool,
+}
+
 /// Result of one pair.
 struct Pair {
     hosts: [usize; 2],
@@ -37,37 +44,37 @@ struct Pair {
 
 /// Returns the jobs that are still needed; reports slow and failing hosts and links.
 pub fn pairs(state: &mut State, stage: Stage) -> Vec<Job> {
-    let mut rounds = scheduled(state);
+    let rounds = scheduled(state);
     // Afterwards, because the rounds must not change once they have begun.
     state.report_failures(stage);
-    // The first round runs twice: its differences are the noise of repeats.
-    if let Some(first) = rounds.first().cloned() {
-        rounds.insert(1, first);
-    }
+    let measured = |job: &Job| (!state.excludes(job)).then(|| state.log.attempts(&[stage], job));
+    let is_needed =
+        |attempts: &Attempts, repeats: usize| attempts.measured.len() < repeats && attempts.failures.len() < FAILURES;
+    let mut kinds: BTreeMap<PairKind, Vec<Measured>> = BTreeMap::new();
     for (index, round) in rounds.iter().enumerate() {
-        let repeats = if index == 1 { 2 } else { 1 };
-        let is_needed = |job: &&Job| {
-            let attempts = state.log.attempts(&[stage], job);
-            attempts.measured.len() < repeats && attempts.failures.len() < FAILURES && !state.excludes(job)
-        };
-        let needed: Vec<Job> = round.iter().filter(is_needed).cloned().collect();
-        if !needed.is_empty() {
-            return needed;
+        let all = round.iter().filter_map(|job| Some((job, measured(job)?)));
+        let all: Vec<(&Job, Attempts)> = all.collect();
+        // The first round runs twice: its differences are the noise of repeats.
+        for repeats in if index == 0 { 1..=2 } else { 1..=1 } {
+            let needed = all.iter().filter(|(_, attempts)| is_needed(attempts, repeats)).map(|(job, _)| *job);
+            let needed: Vec<Job> = needed.cloned().collect();
+            if !needed.is_empty() {
+                return needed;
+            }
+        }
+        for (job, attempts) in all {
+            kinds.entry(state.pair_kind(&job.hosts)).or_default().push(Measured {
+                job,
+                attempts,
+                is_first: index == 0,
+            });
         }
     }
-    let calibrations: BTreeSet<&[usize]> = rounds.first().into_iter().flatten().map(|job| &job.hosts[..]).collect();
-    let mut kinds: BTreeMap<PairKind, Vec<(&Job, Attempts)>> = BTreeMap::new();
-    for job in rounds.iter().enumerate().filter(|(index, _)| *index != 1).flat_map(|(_, round)| round) {
-        if !state.excludes(job) {
-            let attempts = state.log.attempts(&[stage], job);
-            kinds.entry(state.pair_kind(&job.hosts)).or_default().push((job, attempts));
-        }
-    }
-    let tests = 3 * (kinds.values().map(Vec::len).sum::<usize>() + state.search.fleet.len());
+    let tests = 3 * (kinds.values().map(Vec::len).sum::<usize>() + state.fleet.len());
     let false_alarm = state.false_alarms() / tests.max(1) as f64;
     let mut pairs = Vec::new();
     for (kind, jobs) in &kinds {
-        pairs.extend(compare(state, stage, *kind, jobs, &calibrations, false_alarm));
+        pairs.extend(compare(state, stage, *kind, jobs, false_alarm));
     }
     attribute(state, stage, pairs, false_alarm)
 }
@@ -76,9 +83,9 @@ pub fn pairs(state: &mut State, stage: Stage) -> Vec<Job> {
 fn scheduled(state: &State) -> Vec<Vec<Job>> {
     let mut all: Vec<Vec<Job>> = Vec::new();
     for hosts in state.classes().values_mut() {
-        Random(state.search.seed).shuffle(hosts);
+        Random(state.seed).shuffle(hosts);
         let usual = (hosts.len().max(1) as f64).log2().ceil() as usize + 5;
-        let most = state.search.criteria.pair_rounds.map_or(usual, |rounds| rounds as usize);
+        let most = state.criteria.pair_rounds.map_or(usual, |rounds| rounds as usize);
         for (index, round) in rounds(hosts.len(), most).into_iter().enumerate() {
             let jobs = round.into_iter().map(|(one, other)| Job::of_pair(hosts[one], hosts[other]));
             if index == all.len() {
@@ -91,15 +98,8 @@ fn scheduled(state: &State) -> Vec<Vec<Job>> {
 }
 
 /// Compares the pairs of one kind.
-fn compare(
-    state: &mut State,
-    stage: Stage,
-    kind: PairKind,
-    jobs: &[(&Job, Attempts)],
-    calibrations: &BTreeSet<&[usize]>,
-    false_alarm: f64,
-) -> Vec<Pair> {
-    let start = |(job, attempts): &(&Job, Attempts)| {
+fn compare(state: &mut State, stage: Stage, kind: PairKind, jobs: &[Measured], false_alarm: f64) -> Vec<Pair> {
+    let start = |Measured { job, attempts, .. }: &Measured| {
         let is_failing = attempts.failures.len() >= FAILURES;
         let failure = || Evidence::of_failure(stage, attempts.failures[0], attempts.failures.len());
         Pair {
@@ -112,12 +112,11 @@ fn compare(
     };
     let mut pairs: Vec<Pair> = jobs.iter().map(start).collect();
     for metric in Metric::BANDWIDTHS {
-        let values: Vec<Vec<f64>> =
-            jobs.iter().map(|(job, attempts)| attempts.values(metric, state.ranks(&job.hosts))).collect();
+        let values: Vec<Vec<f64>> = jobs.iter().map(|pair| pair.attempts.values(metric, 1)).collect();
         let series: Vec<&[f64]> = values.iter().map(Vec::as_slice).collect();
-        let repeated = jobs.iter().zip(&series).filter(|((job, _), _)| calibrations.contains(&job.hosts[..]));
+        let repeated = jobs.iter().zip(&series).filter(|(pair, _)| pair.is_first);
         let noise = Deviation::of_repeats(repeated.map(|(_, values)| *values));
-        let found = Comparison::new(&series, QUANTILE, noise, false_alarm, &state.search.criteria);
+        let found = Comparison::new(&series, QUANTILE, noise, false_alarm, state.criteria);
         let Some(comparison) = found else { continue };
         state.comparisons.pairs.insert((kind, metric), comparison);
         for (pair, values) in pairs.iter_mut().zip(&values).filter(|(_, values)| !values.is_empty()) {
@@ -136,7 +135,7 @@ fn compare(
 /// Attributes slow pairs to hosts or links; returns the pairs to measure again.
 fn attribute(state: &mut State, stage: Stage, pairs: Vec<Pair>, false_alarm: f64) -> Vec<Job> {
     let mut slow_hosts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let upper = ((1.0 - state.search.criteria.missed) / false_alarm).ln();
+    let upper = ((1.0 - state.criteria.missed) / false_alarm).ln();
     loop {
         // Partners of each host: indices of its pairs with hosts that are not slow with every partner.
         let mut partners: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

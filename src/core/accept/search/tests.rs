@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::accept::fleet::Test;
+use crate::accept::fleet::{Metric, Test};
 use crate::accept::simulation::{Defect, SimulatedFleet};
 use crate::accept::verdict::{Judged, Verdict};
 
@@ -240,7 +240,7 @@ fn soak_finds_a_host_that_becomes_slow() {
 fn limits_and_reference_are_compared() {
     let slow = fleet(8, 1, (0..8).map(|host| Defect::SlowHost { host, factor: 0.8 }));
     let before = fleet(8, 1, []);
-    let reference = crate::accept::judgement::typical_values(&before.hosts, &before.accept(&search(&before)).1);
+    let reference = crate::accept::limits::typical_values(&before.hosts, &before.accept(&search(&before)).1);
     let criteria = Criteria { reference, ..Criteria::default() };
     let (verdict, _) = slow.accept(&Search::new(slow.hosts.clone(), criteria, 1));
     let found = named(&verdict);
