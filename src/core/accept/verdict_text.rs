@@ -1,9 +1,10 @@
 //! The verdict as text.
 
 use crate::accept::fleet::Stage;
-use crate::accept::verdict::{Fitness, Judged, Verdict};
+use crate::accept::verdict::{Evidence, Fitness, Judged, Verdict};
 use crate::host::host_list::compact;
-use crate::number_text::count;
+use crate::number_text::{count, percent};
+use crate::stats::summary::mean;
 
 impl Verdict {
     /// Returns a line for each host, GPU, link and switch that is not fit, the worst first, then a line for the fleet.
@@ -76,9 +77,24 @@ impl Judged {
         matches!(self.fitness, Fitness::Unfit | Fitness::Suspect)
     }
 
-    /// Returns all evidence in one text.
+    /// Returns the most important evidence, and how many more there are.
     pub fn evidence_text(&self) -> String {
-        self.evidence.iter().map(|evidence| evidence.text.as_str()).collect::<Vec<_>>().join("; ")
+        self.with_count(self.evidence.first().map(|first| first.text.clone()))
+    }
+
+    /// Returns the same with only the loss of a measured value: `matrix-rate 29.4 % less; 4 more`.
+    pub fn short_evidence(&self) -> String {
+        let short = |evidence: &Evidence| match (evidence.metric, evidence.typical, mean(&evidence.values)) {
+            (Some(metric), Some(typical), Some(mean)) => format!("{metric} {} less", percent(1.0 - mean / typical)),
+            _ => evidence.text.clone(),
+        };
+        self.with_count(self.evidence.first().map(short))
+    }
+
+    fn with_count(&self, first: Option<String>) -> String {
+        let more = self.evidence.len().saturating_sub(1);
+        let more = (more > 0).then(|| format!("{more} more"));
+        first.into_iter().chain(more).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -95,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::accept::fleet::Metric;
-    use crate::accept::verdict::{Cause, Evidence, Subject};
+    use crate::accept::verdict::{Cause, Subject};
 
     fn judged(subject: Subject, name: &str, fitness: Fitness, why: Option<(Cause, &str, &str)>) -> Judged {
         let evidence = |text: &str| Evidence {
@@ -160,6 +176,8 @@ mod tests {
             not complete: groups, whole
             fleet: unfit: 1 of 4 hosts fit, 1 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds"#]]
         .assert_eq(&verdict().text());
+        let short = verdict().bad_parts()[0].short_evidence();
+        assert_eq!(short, "training-speed 50.0 % less");
         expect!["the fleet is not fit: see the 4 lines above"].assert_eq(&verdict().failure().expect("not fit"));
     }
 

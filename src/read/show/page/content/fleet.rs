@@ -17,6 +17,8 @@ use crate::read::show::page::document::{Block, Section, Subject};
 const NOTE: &str = "Only hosts with the same hardware are compared. `fit` means that no test found a defect of the \
                     stated size; docs/accept_method.md has the statistics.";
 
+const NOT_FIT: &str = "The worst part first, with its most important evidence; `accept.json` has all of it.";
+
 const HOSTS: &str = "Medians over the measurements of a host alone (training-speed and matrix-rate, per rank), and over \
                      its pairs (large-bandwidth). The bars are the lowest of them as a share of the typical host.";
 
@@ -56,11 +58,13 @@ fn not_fit(verdict: &Verdict) -> Option<Block> {
     let cells = |part: &Judged| {
         let cause = part.cause.as_ref().map(Cause::to_string).unwrap_or_default();
         let fix = part.cure.clone().unwrap_or_default();
-        Row::from(vec![part.name.clone(), part.fitness.to_string(), cause, part.evidence_text(), fix])
+        Row::from(vec![part.name.clone(), part.fitness.to_string(), cause, part.short_evidence(), fix])
     };
     let rows: Vec<Row> = verdict.bad_parts().into_iter().map(cells).collect();
-    let columns = ["part", "verdict", "cause", "evidence", "fix"].map(Column::text).into();
-    (!rows.is_empty()).then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Not fit", "") })
+    let mut columns: Vec<Column> = ["part", "verdict", "cause", "evidence"].map(Column::text).into();
+    columns.push(Column::text("fix").minor());
+    (!rows.is_empty())
+        .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Not fit", NOT_FIT) })
 }
 
 /// Metrics of the table of hosts, with the stage that measures them.
