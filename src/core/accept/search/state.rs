@@ -43,7 +43,7 @@ pub struct Comparisons {
     pub levels: Vec<Level>,
 }
 
-/// What the stages so far have found.
+/// Results of the stages so far.
 #[derive(Debug, Clone)]
 pub struct Results {
     problems: Vec<Problem>,
