@@ -23,8 +23,9 @@ const SMALLEST: usize = 4;
 /// Start of the typical value: up to half of the groups may be slow.
 const QUANTILE: f64 = 0.5;
 
-/// Error rate of one step of a division, in which a slow part is expected.
-const DIVISION_ERROR: f64 = 1e-3;
+/// Error rate of one part in a division, in which a slow part is expected: one measurement can decide. A part that is
+/// slow by accident costs rounds, but its own parts are good.
+const DIVISION_ERROR: f64 = 0.02;
 
 /// Measurements of each of the smallest groups, from which the noise of repeats is known.
 const REPEATS: usize = 2;
@@ -189,8 +190,8 @@ fn level(state: &State, stage: Stage, groups: &[Vec<usize>], hosts: usize) -> Le
 fn divide_slow(state: &mut State, stage: Stage, groups: &[Vec<usize>]) -> (Vec<Job>, bool) {
     let (mut needed, mut found, mut unexplained) = (Vec::new(), Vec::new(), Vec::new());
     for group in groups {
-        // One slow test is enough for a division.
-        let tests = Test::ALL.iter().map(|test| judge(state, stage, *test, group, false));
+        // One slow test is enough for a division. A link slows an exchange more than training.
+        let tests = [Test::Exchange, Test::Training].iter().map(|test| judge(state, stage, *test, group, false));
         match tests.reduce(|first, second| if matches!(first, GroupState::Good) { second } else { first }) {
             Some(GroupState::Needed(job)) => needed.push(job),
             Some(GroupState::Slow(test, evidence)) => match divide(state, stage, test, group) {
@@ -247,22 +248,30 @@ fn judge(state: &State, stage: Stage, test: Test, group: &[usize], is_division: 
     if is_left && attempts.measured.len() <= attempts.failures.len() {
         return GroupState::Needed(job);
     }
-    let mut slow = Vec::new();
+    let (mut slow, mut is_undecided) = (Vec::new(), false);
     for metric in attempts.metrics() {
         let Some(comparison) = comparison(state, group, metric) else { continue };
         let values = attempts.values(metric, state.ranks(group));
-        let (decision, sum) = match is_division {
-            true => comparison.decide_quickly(&values, DIVISION_ERROR),
-            false => comparison.decide(&values),
+        let comparison = match is_division {
+            true => comparison.with_false_alarm(DIVISION_ERROR, state.criteria),
+            false => comparison,
         };
+        let (decision, sum) = comparison.decide(&values);
         match decision {
             Decision::AsOthers => {}
             Decision::Slower => slow.push(comparison.evidence(stage, metric, &values, sum)),
-            Decision::Undecided if is_left => return GroupState::Needed(job),
+            Decision::Undecided if is_left => is_undecided = true,
+            Decision::Undecided if is_division && comparison.is_rather_slow(&values) => {
+                slow.push(comparison.evidence(stage, metric, &values, sum));
+            }
             Decision::Undecided => {}
         }
     }
-    if slow.is_empty() { GroupState::Good } else { GroupState::Slow(test, slow) }
+    match slow.is_empty() {
+        true if is_undecided => GroupState::Needed(job),
+        true => GroupState::Good,
+        false => GroupState::Slow(test, slow),
+    }
 }
 
 /// Returns the comparison for a group: that of pairs, or of the level with the nearest number of hosts.
@@ -283,10 +292,8 @@ fn comparison(state: &State, group: &[usize], metric: Metric) -> Option<Comparis
 fn divide(state: &State, stage: Stage, test: Test, group: &[usize]) -> Result<Vec<[usize; 2]>, Vec<Job>> {
     let (one, other) = group.split_at(group.len() / 2);
     let slow = judge_all(state, stage, test, &[one.to_vec(), other.to_vec()])?;
-    if slow.is_empty() {
-        return cross(state, stage, test, one, other);
-    }
-    all(slow.iter().map(|part| divide(state, stage, test, part)))
+    let found = all(slow.iter().map(|part| divide(state, stage, test, part)))?;
+    if found.is_empty() { cross(state, stage, test, one, other) } else { Ok(found) }
 }
 
 /// Finds the pairs of one host of `one` and one of `other`, both good by themselves, that are slow together.
@@ -299,24 +306,30 @@ fn cross(state: &State, stage: Stage, test: Test, one: &[usize], other: &[usize]
         [first, second].into_iter().filter(|half| !half.is_empty()).map(<[usize]>::to_vec).collect()
     };
     let (ones, others) = (halves(one), halves(other));
-    // First with first and second with second can run at once, then the other two.
-    let mut combined = Vec::new();
+    // First with first and second with second run at once. The other two run only if both are good: hosts that are found
+    // are left out, and the group is then measured again.
     for shift in 0..others.len() {
-        for (index, one) in ones.iter().enumerate() {
-            combined.push((one, &others[(index + shift) % others.len()]));
+        let combined: Vec<(&[usize], &[usize])> = ones
+            .iter()
+            .enumerate()
+            .map(|(index, one)| (&one[..], &others[(index + shift) % others.len()][..]))
+            .collect();
+        let parts: Vec<Vec<usize>> = combined
+            .iter()
+            .map(|(one, other)| {
+                let mut hosts = [*one, *other].concat();
+                hosts.sort_unstable();
+                hosts
+            })
+            .collect();
+        let slow: BTreeSet<Vec<usize>> = judge_all(state, stage, test, &parts)?.into_iter().collect();
+        let slow = combined.iter().zip(&parts).filter(|(_, part)| slow.contains(*part));
+        let found = all(slow.map(|((one, other), _)| cross(state, stage, test, one, other)))?;
+        if !found.is_empty() {
+            return Ok(found);
         }
     }
-    let parts: Vec<Vec<usize>> = combined
-        .iter()
-        .map(|(one, other)| {
-            let mut hosts = [&one[..], &other[..]].concat();
-            hosts.sort_unstable();
-            hosts
-        })
-        .collect();
-    let slow: BTreeSet<Vec<usize>> = judge_all(state, stage, test, &parts)?.into_iter().collect();
-    let found = combined.iter().zip(&parts).filter(|(_, part)| slow.contains(*part));
-    all(found.map(|((one, other), _)| cross(state, stage, test, one, other)))
+    Ok(Vec::new())
 }
 
 /// Judges parts of a slow group; returns the slow ones.
