@@ -11,9 +11,11 @@
 //! | [`verdict`] | the verdict on each host, GPU and link |
 //! | [`judgement`] | the verdict from the result of the search |
 //! | [`limits`] | minimum values and the reference |
+//! | `corruption` | hosts that compute other values than the others |
 //! | [`simulation`] | fleets with known defects, for tests and benchmarks |
 
 mod comparison;
+mod corruption;
 pub mod criteria;
 pub mod fleet;
 pub mod journal;
@@ -24,7 +26,7 @@ pub mod simulation;
 pub mod verdict;
 
 pub use criteria::{Criteria, Minimum};
-pub use fleet::{Finding, FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test};
+pub use fleet::{Finding, FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test};
 pub use journal::{Header, JOURNAL, Journal, Line};
 pub use search::Search;
 pub use verdict::{Cause, Evidence, Fitness, Judged, Subject, VERDICT, Verdict};
