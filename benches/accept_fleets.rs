@@ -1,6 +1,8 @@
 //! Table of simulated fleets: how many rounds `ringmark accept` needs, which defects it finds, and how often it accuses
 //! a host without a defect.
 
+#![allow(clippy::disallowed_methods, reason = "reads its command line")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -122,7 +124,7 @@ fn bad_links(hosts: usize, seed: u64, count: usize) -> SimulatedFleet {
     with(hosts, seed, links.collect::<Vec<Defect>>())
 }
 
-fn measure(fleet: &SimulatedFleet) -> Outcome {
+fn measure(fleet: &SimulatedFleet, is_verbose: bool) -> Outcome {
     let search = Search::new(fleet.hosts.clone(), Criteria::default(), fleet.seed);
     let (mut done, mut outcome): (Vec<Measurement>, Outcome) = (Vec::new(), Outcome::default());
     let mut stages: BTreeMap<Stage, (usize, Duration)> = BTreeMap::new();
@@ -164,7 +166,7 @@ fn measure(fleet: &SimulatedFleet) -> Outcome {
         outcome.found += usize::from(named.remove(&subject));
         outcome.suspected += usize::from(suspected.remove(&subject));
     }
-    if env::var_os("ACCEPT_FLEETS_VERBOSE").is_some() {
+    if is_verbose {
         eprintln!("  rounds and time of planning by stage: {stages:?}");
         for judged in verdict.hosts.iter().chain(&verdict.links).chain(&verdict.fleet).chain(&verdict.switches) {
             if judged.fitness > Fitness::NotTested {
@@ -178,7 +180,7 @@ fn measure(fleet: &SimulatedFleet) -> Outcome {
 }
 
 /// Prints the row of one kind over `fleets` seeds.
-fn row(kind: &Kind, hosts: usize, fleets: u64) {
+fn row(kind: &Kind, hosts: usize, fleets: u64, is_verbose: bool) {
     let next = AtomicU64::new(0);
     let work = || {
         let mut outcomes = Vec::new();
@@ -187,7 +189,7 @@ fn row(kind: &Kind, hosts: usize, fleets: u64) {
             if seed >= fleets {
                 return outcomes;
             }
-            outcomes.push(measure(&(kind.create)(hosts, seed)));
+            outcomes.push(measure(&(kind.create)(hosts, seed), is_verbose));
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -215,17 +217,18 @@ fn row(kind: &Kind, hosts: usize, fleets: u64) {
 }
 
 fn main() {
-    let part = env::var("ACCEPT_FLEETS_KIND").unwrap_or_default();
-    let numbers: Vec<u64> = env::args().skip(1).filter_map(|number| number.parse().ok()).collect();
-    let &[hosts, clean, defective] = &numbers[..] else {
-        eprintln!("usage: accept_fleets HOSTS CLEAN_FLEETS DEFECTIVE_FLEETS");
+    let (options, arguments): (Vec<String>, Vec<String>) = env::args().skip(1).partition(|text| text == "--verbose");
+    let number = |index: usize| arguments.get(index).and_then(|text| text.parse::<u64>().ok());
+    let (Some(hosts), Some(clean), Some(defective)) = (number(0), number(1), number(2)) else {
+        eprintln!("usage: accept_fleets [--verbose] HOSTS CLEAN_FLEETS DEFECTIVE_FLEETS [PART_OF_A_KIND]");
         std::process::exit(2);
     };
+    let part = arguments.get(3).map_or("", String::as_str);
     println!(
         "| fleet of {hosts} hosts | fleets | rounds | of them in groups | defects | unfit | suspect | fleets with a false alarm | planning (s) |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| kind.name.contains(&part)) {
-        row(kind, hosts as usize, if index == 0 { clean } else { defective });
+    for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| kind.name.contains(part)) {
+        row(kind, hosts as usize, if index == 0 { clean } else { defective }, !options.is_empty());
     }
 }

@@ -82,7 +82,7 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
     let tests: u32 = state.fleet.iter().map(|host| 2 * host.ranks + 4).sum();
     let false_alarm = state.false_alarms() / f64::from(tests);
     let mut slow: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();
-    let mut undecided: BTreeMap<usize, Vec<Evidence>> = BTreeMap::new();
+    let mut undecided: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();
     for ((metric, is_rank), series) in &kinds {
         let values: Vec<&[f64]> = series.iter().map(|series| &series.values[..]).collect();
         let noise = Deviation::of_repeats(values.iter().copied());
@@ -97,7 +97,7 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
                 Decision::Undecided => {
                     let found = undecided.entry(*host).or_default();
                     if comparison.is_rather_slow(values) {
-                        found.push(evidence());
+                        found.push((*rank, evidence()));
                     }
                 }
                 Decision::Slower => slow.entry(*host).or_default().push((*rank, evidence())),
@@ -105,7 +105,7 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
         }
     }
     for (host, found) in &slow {
-        report(state, *host, found);
+        report(state, *host, found, undecided.get(host).map_or(&[], Vec::as_slice));
     }
     let mut again = Vec::new();
     for (host, evidence) in undecided.into_iter().filter(|(host, _)| !slow.contains_key(host)) {
@@ -113,19 +113,21 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
         if state.log.attempts(&[stage], &Job { test, hosts: vec![host] }).len() < most {
             again.push(host);
         } else if !evidence.is_empty() {
+            let evidence = evidence.into_iter().map(|(_, evidence)| evidence).collect();
             state.report(Subject::Host(host), Cause::Host, Fitness::Suspect, evidence);
         }
     }
     again
 }
 
-/// Reports a slow host: its GPUs if at most half of them are slow.
-fn report(state: &mut State, host: usize, slow: &[(Option<u32>, Evidence)]) {
-    let ranks: BTreeSet<u32> = slow.iter().filter_map(|(rank, _)| *rank).collect();
+/// Reports a slow host: its GPUs if at most half of them are slow, or undecided but rather slow.
+fn report(state: &mut State, host: usize, slow: &[(Option<u32>, Evidence)], rather_slow: &[(Option<u32>, Evidence)]) {
+    let ranks = |of: &[(Option<u32>, Evidence)]| of.iter().filter_map(|(rank, _)| *rank).collect::<BTreeSet<u32>>();
+    let (ranks, rather_slow) = (ranks(slow), ranks(rather_slow));
     let evidence = |rank: Option<u32>| -> Vec<Evidence> {
         slow.iter().filter(|(of, _)| rank.is_none() || *of == rank).map(|(_, evidence)| evidence.clone()).collect()
     };
-    let is_gpu = !ranks.is_empty() && 2 * ranks.len() <= state.fleet[host].ranks as usize;
+    let is_gpu = !ranks.is_empty() && 2 * ranks.union(&rather_slow).count() <= state.fleet[host].ranks as usize;
     if is_gpu {
         for rank in ranks {
             let evidence = evidence(Some(rank));

@@ -68,7 +68,8 @@ impl Search {
             (Stage::Soak, &soak),
         ];
         for (index, (stage, step)) in steps.iter().enumerate() {
-            if !state.runs(*stage) && !(*stage == Stage::Groups && state.runs(Stage::Whole)) {
+            let is_requested = state.runs(*stage) || (*stage == Stage::Groups && state.runs(Stage::Whole));
+            if !is_requested {
                 continue;
             }
             state.stage = *stage;

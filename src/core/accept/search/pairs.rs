@@ -25,10 +25,14 @@ const CLEAR_SHARE: f64 = 0.9;
 /// Fewest slow partners of a slow host.
 const MIN_PARTNERS: usize = 2;
 
+const SIZES: usize = Metric::BANDWIDTHS.len();
+
 /// Measurements of one pair.
 struct Measured<'a> {
     job: &'a Job,
     attempts: Attempts<'a>,
+    /// Logarithms of the bandwidths of each size.
+    values: [Vec<f64>; SIZES],
     is_first: bool,
 }
 
@@ -63,18 +67,18 @@ pub fn pairs(state: &mut State, stage: Stage) -> Vec<Job> {
             }
         }
         for (job, attempts) in all {
-            kinds.entry(state.pair_kind(&job.hosts)).or_default().push(Measured {
-                job,
-                attempts,
-                is_first: index == 0,
-            });
+            let values = Metric::BANDWIDTHS.map(|metric| attempts.values(metric, 1));
+            let measured = Measured { job, attempts, values, is_first: index == 0 };
+            kinds.entry(state.pair_kind(&job.hosts)).or_default().push(measured);
         }
     }
     let tests = 3 * (kinds.values().map(Vec::len).sum::<usize>() + state.fleet.len());
     let false_alarm = state.false_alarms() / tests.max(1) as f64;
     let mut pairs = Vec::new();
     for (kind, jobs) in &kinds {
-        pairs.extend(compare(state, stage, *kind, jobs, false_alarm));
+        let of_hardware = kinds.iter().filter(|((hardware, _), _)| *hardware == kind.0);
+        let noise = noise(jobs, &of_hardware.flat_map(|(_, jobs)| jobs).collect::<Vec<&Measured>>());
+        pairs.extend(compare(state, stage, *kind, jobs, &noise, false_alarm));
     }
     attribute(state, stage, pairs, false_alarm)
 }
@@ -97,8 +101,28 @@ fn scheduled(state: &State) -> Vec<Vec<Job>> {
     all
 }
 
+/// Returns the noise of each metric: the larger one of this kind and of all pairs of the hardware. Few pairs of the
+/// first round share a switch: their noise alone would be too uncertain.
+fn noise(of_kind: &[Measured], of_hardware: &[&Measured]) -> [Deviation; SIZES] {
+    let repeats = |pairs: &mut dyn Iterator<Item = &Measured>, size: usize| {
+        Deviation::of_repeats(pairs.filter(|pair| pair.is_first).map(|pair| &pair.values[size][..]))
+    };
+    std::array::from_fn(|size| {
+        let own = repeats(&mut of_kind.iter(), size);
+        let all = repeats(&mut of_hardware.iter().copied(), size);
+        Deviation { value: all.value.max(own.value), ..all }
+    })
+}
+
 /// Compares the pairs of one kind.
-fn compare(state: &mut State, stage: Stage, kind: PairKind, jobs: &[Measured], false_alarm: f64) -> Vec<Pair> {
+fn compare(
+    state: &mut State,
+    stage: Stage,
+    kind: PairKind,
+    jobs: &[Measured],
+    noise: &[Deviation; SIZES],
+    false_alarm: f64,
+) -> Vec<Pair> {
     let start = |Measured { job, attempts, .. }: &Measured| {
         let is_failing = attempts.failures.len() >= FAILURES;
         let failure = || Evidence::of_failure(stage, attempts.failures[0], attempts.failures.len());
@@ -111,15 +135,12 @@ fn compare(state: &mut State, stage: Stage, kind: PairKind, jobs: &[Measured], f
         }
     };
     let mut pairs: Vec<Pair> = jobs.iter().map(start).collect();
-    for metric in Metric::BANDWIDTHS {
-        let values: Vec<Vec<f64>> = jobs.iter().map(|pair| pair.attempts.values(metric, 1)).collect();
-        let series: Vec<&[f64]> = values.iter().map(Vec::as_slice).collect();
-        let repeated = jobs.iter().zip(&series).filter(|(pair, _)| pair.is_first);
-        let noise = Deviation::of_repeats(repeated.map(|(_, values)| *values));
-        let found = Comparison::new(&series, QUANTILE, noise, false_alarm, state.criteria);
+    for (size, metric) in Metric::BANDWIDTHS.into_iter().enumerate() {
+        let series: Vec<&[f64]> = jobs.iter().map(|pair| &pair.values[size][..]).collect();
+        let found = Comparison::new(&series, QUANTILE, noise[size], false_alarm, state.criteria);
         let Some(comparison) = found else { continue };
         state.comparisons.pairs.insert((kind, metric), comparison);
-        for (pair, values) in pairs.iter_mut().zip(&values).filter(|(_, values)| !values.is_empty()) {
+        for (pair, values) in pairs.iter_mut().zip(series).filter(|(_, values)| !values.is_empty()) {
             let (decision, sum) = comparison.decide(values);
             if decision != Decision::AsOthers {
                 pair.evidence.push(comparison.evidence(stage, metric, values, sum));
