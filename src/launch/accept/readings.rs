@@ -45,11 +45,12 @@ pub fn fingerprints(record: &RunRecord) -> Option<JobFingerprints> {
     let ranks = &record.header.ranks;
     let devices: BTreeSet<String> =
         ranks.iter().map(|rank| format!("{}, {} threads", rank.device_name, rank.threads)).collect();
+    let text = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".to_owned());
     let values = record.end.as_ref()?.fingerprints.clone()?;
     let difference = values.difference.filter(|_| devices.len() == 1);
     let software = [
         format!("ringmark {}, libtorch {}", environment.ringmark_version, environment.libtorch_version),
-        format!("CUDA {:?}, driver {:?}", environment.cuda_version, environment.driver_version),
+        format!("CUDA {}, driver {}", text(&environment.cuda_version), text(&environment.driver_version)),
         format!("{} ranks", ranks.len()),
     ];
     let platform: Vec<String> = software.into_iter().chain(devices).collect();

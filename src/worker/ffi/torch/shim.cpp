@@ -258,6 +258,12 @@ char* ringmark_allow_tf32(int allowed) {
   });
 }
 
+// The fastest algorithm may differ between two runs, and some add with atomic operations, in any order.
+void ringmark_use_deterministic_convolutions() {
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+}
+
 // --- CUDA streams, events and memory ----------------------------------------------------------------------------
 
 char* ringmark_set_device(int64_t device) {

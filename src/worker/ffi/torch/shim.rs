@@ -37,6 +37,7 @@ unsafe extern "C" {
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
     fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
     fn ringmark_allows_tf32() -> c_int;
+    fn ringmark_use_deterministic_convolutions();
     fn ringmark_set_device(device: i64) -> *mut c_char;
     fn ringmark_peak_memory(device: i64, bytes: *mut u64) -> *mut c_char;
     fn ringmark_reset_peak_memory(device: i64) -> *mut c_char;
@@ -206,6 +207,12 @@ pub fn allow_tf32(allowed: bool) -> Result<()> {
 pub fn allows_tf32() -> bool {
     // SAFETY: reads a setting of libtorch.
     unsafe { ringmark_allows_tf32() != 0 }
+}
+
+/// Uses algorithms of cuDNN that repeat to the bit, chosen without timing them.
+pub fn use_deterministic_convolutions() {
+    // SAFETY: two settings of libtorch.
+    unsafe { ringmark_use_deterministic_convolutions() }
 }
 
 /// Makes `device` this thread's current CUDA device. Must precede the first allocation; otherwise every rank uses
