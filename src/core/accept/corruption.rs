@@ -164,7 +164,7 @@ mod tests {
     fn host_with_other_gradients_than_most_is_unfit() {
         expect![""].assert_eq(&lines(&verdict(8, |_, _| GOOD)));
         let one = verdict(8, |host, _| if host == 5 { FLIPPED } else { GOOD });
-        expect!["n5: unfit (corruption): gradients differ from those of 7 of 7 other hosts, first in iteration 2, in 2 of 2 jobs"]
+        expect!["n0006: unfit (corruption): gradients differ from those of 7 of 7 other hosts, first in iteration 2, in 2 of 2 jobs"]
             .assert_eq(&lines(&one));
         let cure = one.hosts[5].cure.as_deref().expect("a cure");
         assert!(cure.contains("ECC"), "{cure}");
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn host_that_differs_from_itself_is_unfit() {
         let once = |bad: usize| move |host, run| if host == bad && run == 1 { FLIPPED } else { GOOD };
-        expect!["n2: unfit (corruption): gradients differ from those of 3 of 3 other hosts, first in iteration 2, in 1 of 2 jobs"]
+        expect!["n0003: unfit (corruption): gradients differ from those of 3 of 3 other hosts, first in iteration 2, in 1 of 2 jobs"]
             .assert_eq(&lines(&verdict(4, once(2))));
     }
 
@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn rank_of_a_group_names_its_host() {
-        let hosts: Vec<FleetHost> = SimulatedFleet::new(3, 2).hosts;
+        let mut hosts = SimulatedFleet::new(3, 1).hosts;
+        hosts.iter_mut().for_each(|host| host.ranks = 2);
         let group = |ranks: &[[u64; 3]]| Measurement {
             stage: Stage::Groups,
             round: 9,
