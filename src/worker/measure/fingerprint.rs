@@ -8,33 +8,34 @@ use anyhow::Result;
 use ringmark_core::benchmark::train::RankFingerprints;
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::torch::shim;
+
 /// Knuth's multiplier of MMIX, which is 5 modulo 8: its powers repeat after 2^62.
 const BASE: i64 = 6_364_136_223_846_793_005;
 
-/// Words that are multiplied at once: on the CPU, few enough for the cache; on a GPU, enough for few launches.
-const CHUNK_ON_CPU: i64 = 1 << 15;
-const CHUNK_ON_GPU: i64 = 1 << 22;
+/// Words that a GPU multiplies at once: enough for few launches, in 64 MB.
+const CHUNK: i64 = 1 << 22;
 
 /// Fingerprints of a rank's iterations, which stay on the device until the end.
 pub struct FingerprintLog {
-    /// `BASE^i` for each word of a chunk.
-    powers: Tensor,
-    products: Tensor,
+    /// `None` on the CPU.
+    chunks: Option<ChunkSums>,
     gradients: Tensor,
     weights: Tensor,
 }
 
+/// Sums on a GPU, chunk by chunk.
+struct ChunkSums {
+    /// `BASE^i` for each word of a chunk.
+    powers: Tensor,
+    products: Tensor,
+}
+
 impl FingerprintLog {
     pub fn new(iterations: u32, device: Device) -> Result<FingerprintLog> {
-        FingerprintLog::with_chunk(iterations, device, if device.is_cuda() { CHUNK_ON_GPU } else { CHUNK_ON_CPU })
-    }
-
-    fn with_chunk(iterations: u32, device: Device, chunk: i64) -> Result<FingerprintLog> {
-        let powers: Vec<i64> =
-            std::iter::successors(Some(1), |power: &i64| Some(power.wrapping_mul(BASE))).take(chunk as usize).collect();
         let zeros = || Tensor::f_zeros([i64::from(iterations)], (Kind::Int64, device));
-        let powers = Tensor::f_from_slice(&powers)?.f_to_device(device)?;
-        Ok(FingerprintLog { products: powers.f_empty_like()?, powers, gradients: zeros()?, weights: zeros()? })
+        let chunks = device.is_cuda().then(|| ChunkSums::new(CHUNK, device)).transpose()?;
+        Ok(FingerprintLog { chunks, gradients: zeros()?, weights: zeros()? })
     }
 
     /// Adds the fingerprint of the gradients of `iteration`, from 1. On CUDA this does not wait for the device.
@@ -48,7 +49,13 @@ impl FingerprintLog {
     }
 
     fn add(&self, log: &Tensor, iteration: u32, values: &Tensor) -> Result<()> {
-        log.f_select(0, i64::from(iteration) - 1)?.f_copy_(&self.fingerprint(values)?)?;
+        let _no_gradient = tch::no_grad_guard();
+        let words = words(&values.detach())?;
+        let sum = match &self.chunks {
+            None => Tensor::from(shim::power_sum(&words, BASE)?),
+            Some(chunks) => chunks.power_sum(&words)?,
+        };
+        log.f_select(0, i64::from(iteration) - 1)?.f_copy_(&sum)?;
         Ok(())
     }
 
@@ -59,26 +66,30 @@ impl FingerprintLog {
         };
         Ok(RankFingerprints { gradients: numbers(&self.gradients)?, weights: numbers(&self.weights)? })
     }
+}
 
-    /// Returns the fingerprint of a flat tensor as an integer on its device.
-    fn fingerprint(&self, values: &Tensor) -> Result<Tensor> {
-        let _no_gradient = tch::no_grad_guard();
-        let words = words(&values.detach())?;
+impl ChunkSums {
+    fn new(chunk: i64, device: Device) -> Result<ChunkSums> {
+        let powers: Vec<i64> =
+            std::iter::successors(Some(1), |power: &i64| Some(power.wrapping_mul(BASE))).take(chunk as usize).collect();
+        let powers = Tensor::f_from_slice(&powers)?.f_to_device(device)?;
+        Ok(ChunkSums { products: powers.f_empty_like()?, powers })
+    }
+
+    /// Returns the same as [`shim::power_sum`] as an integer on the device of the words, without waiting for it.
+    fn power_sum(&self, words: &Tensor) -> Result<Tensor> {
         let chunk = self.powers.size1()?;
         let of_chunk = BASE.wrapping_pow(chunk as u32);
+        let mut sum = Tensor::f_zeros([] as [i64; 0], (Kind::Int64, words.device()))?;
         // Horner's rule, from the last chunk to the first.
-        let mut sum: Option<Tensor> = None;
         for part in words.f_split(chunk, 0)?.iter().rev() {
             let length = part.size1()?;
             let mut products = self.products.f_narrow(0, 0, length)?;
             products.f_copy_(part)?;
             let own = products.f_mul_(&self.powers.f_narrow(0, 0, length)?)?.f_sum(Kind::Int64)?;
-            sum = Some(match sum {
-                None => own,
-                Some(later) => later.f_mul_scalar(of_chunk)?.f_add(&own)?,
-            });
+            sum = sum.f_mul_scalar(of_chunk)?.f_add(&own)?;
         }
-        sum.map_or_else(|| Ok(Tensor::f_zeros([] as [i64; 0], (Kind::Int64, values.device()))?), Ok)
+        Ok(sum)
     }
 }
 
@@ -108,14 +119,8 @@ mod tests {
     use super::*;
     use crate::testing::seeded;
 
-    const CHUNK: i64 = 8;
-
-    fn log() -> FingerprintLog {
-        FingerprintLog::with_chunk(1, Device::Cpu, CHUNK).expect("memory")
-    }
-
     fn fingerprint(values: &Tensor) -> u64 {
-        let log = log();
+        let log = FingerprintLog::new(1, Device::Cpu).expect("memory");
         log.add_gradients(1, values).expect("a fingerprint");
         log.add_weights(1, values).expect("a fingerprint");
         let RankFingerprints { gradients, weights } = log.end().expect("numbers");
@@ -123,27 +128,20 @@ mod tests {
         gradients[0]
     }
 
-    /// The definition, word by word.
-    fn reference(words: &[i32]) -> u64 {
-        let mut power: i64 = 1;
-        let mut sum: i64 = 0;
-        for word in words {
-            sum = sum.wrapping_add(i64::from(*word).wrapping_mul(power));
-            power = power.wrapping_mul(BASE);
-        }
-        sum.cast_unsigned()
-    }
-
     #[test]
-    fn chunks_add_up_to_the_definition() {
+    fn sums_of_cpu_and_gpu_are_those_of_the_definition() {
         let _generator = seeded(1);
+        let chunks = ChunkSums::new(8, Device::Cpu).expect("memory");
         for elements in [1, 7, 8, 9, 40, 41] {
             let values = Tensor::randn([elements], (Kind::Float, Device::Cpu));
-            let words = Vec::<i32>::try_from(&values.view_dtype(Kind::Int)).expect("words");
-            assert_eq!(fingerprint(&values), reference(&words), "{elements}");
-            let one_chunk = FingerprintLog::new(1, Device::Cpu).expect("memory");
-            one_chunk.add_weights(1, &values).expect("a fingerprint");
-            assert_eq!(one_chunk.end().expect("numbers").weights[0], reference(&words), "{elements}");
+            let words = values.view_dtype(Kind::Int);
+            let (mut sum, mut power) = (0i64, 1i64);
+            for word in Vec::<i32>::try_from(&words).expect("words") {
+                sum = sum.wrapping_add(i64::from(word).wrapping_mul(power));
+                power = power.wrapping_mul(BASE);
+            }
+            assert_eq!(fingerprint(&values), sum.cast_unsigned(), "{elements}");
+            assert_eq!(chunks.power_sum(&words).expect("a sum").int64_value(&[]), sum, "{elements}");
         }
     }
 

@@ -32,6 +32,7 @@ unsafe extern "C" {
         add: bool,
     ) -> *mut c_char;
     fn ringmark_drop_gradients(parameters: *const RawTensor, count: usize) -> *mut c_char;
+    fn ringmark_power_sum(words: RawTensor, base: i64, sum: *mut i64) -> *mut c_char;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
@@ -150,6 +151,14 @@ pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {
     let parameters = raw_list(parameters);
     // SAFETY: the list contains that many live tensors.
     check(unsafe { ringmark_drop_gradients(parameters.as_ptr(), parameters.len()) })
+}
+
+/// Returns the sum of `words[i] * base^i`, which wraps, for 32-bit integers in host memory.
+pub fn power_sum(words: &Tensor, base: i64) -> Result<i64> {
+    let mut sum = 0;
+    // SAFETY: the tensor is alive, and the pointer is to a live i64.
+    check(unsafe { ringmark_power_sum(raw(words), base, &mut sum) })?;
+    Ok(sum)
 }
 
 /// Allocates `count` uninitialized fp32 values in pinned host memory.
