@@ -120,7 +120,7 @@ impl Comparison {
         let normal = Deviation { freedom: f64::INFINITY, ..noise };
         let noise =
             (noise.value * noise.distance(false_alarm / 2.0) / normal.distance(false_alarm / 2.0)).max(MIN_NOISE);
-        let defect = (-(1.0 - criteria.smallest_defect).ln()).max(tolerated + 4.0 * noise / repeats);
+        let defect = smallest_loss(criteria).max(tolerated + 4.0 * noise / repeats);
         let (false_alarm, missed) = (false_alarm / 2.0, criteria.missed);
         let test = SequentialTest { tolerated, defect, noise, false_alarm, missed };
         Comparison { center, spread, test, slow_below: (center - test.largest_step()).exp() }
@@ -136,9 +136,15 @@ impl Comparison {
         self.test.decide(values.iter().map(|value| self.loss(*value)))
     }
 
-    /// Decides with an error rate for one subject that is suspicious already.
-    pub fn decide_quickly(&self, values: &[f64], false_alarm: f64) -> (Decision, f64) {
-        SequentialTest { false_alarm, ..self.test }.decide(values.iter().map(|value| self.loss(*value)))
+    /// Returns the comparison for a subject that is suspicious already: `false_alarm` is larger, so that less is
+    /// tolerated and fewer measurements decide.
+    pub fn with_false_alarm(&self, false_alarm: f64, criteria: &Criteria) -> Comparison {
+        let false_alarm = false_alarm / 2.0;
+        let distance = self.spread.distance(self.test.false_alarm) - self.spread.distance(false_alarm);
+        let tolerated = self.test.tolerated - distance;
+        let defect = (self.test.defect - distance).max(smallest_loss(criteria));
+        let test = SequentialTest { tolerated, defect, false_alarm, ..self.test };
+        Comparison { test, slow_below: (self.center - test.largest_step()).exp(), ..*self }
     }
 
     /// Returns true if a value (no logarithm) is slow beyond doubt, although a single one proves no defect.
@@ -166,6 +172,11 @@ impl Comparison {
         let chance = Some((-sum).exp().min(1.0));
         Evidence { stage, metric: Some(metric), values, typical: Some(typical), chance, text }
     }
+}
+
+/// Returns the smallest loss that is a defect, as a difference of logarithms.
+fn smallest_loss(criteria: &Criteria) -> f64 {
+    -(1.0 - criteria.smallest_defect).ln()
 }
 
 #[cfg(test)]

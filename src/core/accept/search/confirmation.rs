@@ -190,7 +190,8 @@ fn is_slow_with(state: &State, host: usize, partners: &[usize]) -> Result<Option
             .into_iter()
             .filter_map(|metric| {
                 let comparison = state.comparisons.pairs.get(&(state.pair_kind(&job.hosts), metric))?;
-                Some(comparison.decide_quickly(&attempts.values(metric, state.ranks(&job.hosts)), ERROR).0)
+                let comparison = comparison.with_false_alarm(ERROR, state.criteria);
+                Some(comparison.decide(&attempts.values(metric, state.ranks(&job.hosts))).0)
             })
             .collect();
         match decisions.into_iter().max() {

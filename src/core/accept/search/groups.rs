@@ -23,8 +23,9 @@ const SMALLEST: usize = 4;
 /// Start of the typical value: up to half of the groups may be slow.
 const QUANTILE: f64 = 0.5;
 
-/// Error rate of one step of a division, in which a slow part is expected.
-const DIVISION_ERROR: f64 = 1e-3;
+/// Error rate of one part in a division, in which a slow part is expected: one measurement can decide. A part that is
+/// slow by accident costs rounds, but its own parts are good.
+const DIVISION_ERROR: f64 = 0.02;
 
 /// Measurements of each of the smallest groups, from which the noise of repeats is known.
 const REPEATS: usize = 2;
@@ -189,8 +190,8 @@ fn level(state: &State, stage: Stage, groups: &[Vec<usize>], hosts: usize) -> Le
 fn divide_slow(state: &mut State, stage: Stage, groups: &[Vec<usize>]) -> (Vec<Job>, bool) {
     let (mut needed, mut found, mut unexplained) = (Vec::new(), Vec::new(), Vec::new());
     for group in groups {
-        // One slow test is enough for a division.
-        let tests = Test::ALL.iter().map(|test| judge(state, stage, *test, group, false));
+        // One slow test is enough for a division. A link slows an exchange more than training.
+        let tests = [Test::Exchange, Test::Training].iter().map(|test| judge(state, stage, *test, group, false));
         match tests.reduce(|first, second| if matches!(first, GroupState::Good) { second } else { first }) {
             Some(GroupState::Needed(job)) => needed.push(job),
             Some(GroupState::Slow(test, evidence)) => match divide(state, stage, test, group) {
@@ -247,22 +248,30 @@ fn judge(state: &State, stage: Stage, test: Test, group: &[usize], is_division: 
     if is_left && attempts.measured.len() <= attempts.failures.len() {
         return GroupState::Needed(job);
     }
-    let mut slow = Vec::new();
+    let (mut slow, mut is_undecided) = (Vec::new(), false);
     for metric in attempts.metrics() {
         let Some(comparison) = comparison(state, group, metric) else { continue };
         let values = attempts.values(metric, state.ranks(group));
-        let (decision, sum) = match is_division {
-            true => comparison.decide_quickly(&values, DIVISION_ERROR),
-            false => comparison.decide(&values),
+        let comparison = match is_division {
+            true => comparison.with_false_alarm(DIVISION_ERROR, state.criteria),
+            false => comparison,
         };
+        let (decision, sum) = comparison.decide(&values);
         match decision {
             Decision::AsOthers => {}
             Decision::Slower => slow.push(comparison.evidence(stage, metric, &values, sum)),
-            Decision::Undecided if is_left => return GroupState::Needed(job),
+            Decision::Undecided if is_left => is_undecided = true,
+            Decision::Undecided if is_division && comparison.is_rather_slow(&values) => {
+                slow.push(comparison.evidence(stage, metric, &values, sum));
+            }
             Decision::Undecided => {}
         }
     }
-    if slow.is_empty() { GroupState::Good } else { GroupState::Slow(test, slow) }
+    match slow.is_empty() {
+        true if is_undecided => GroupState::Needed(job),
+        true => GroupState::Good,
+        false => GroupState::Slow(test, slow),
+    }
 }
 
 /// Returns the comparison for a group: that of pairs, or of the level with the nearest number of hosts.

@@ -57,11 +57,8 @@ pub struct Attempts<'a> {
 
 impl<'a> Log<'a> {
     /// Sorts the measurements.
-    pub fn new(done: &'a [Measurement]) -> Log<'a> {
-        let mut log = Log {
-            by_job: HashMap::with_capacity_and_hasher(done.len(), BuildHasherDefault::default()),
-            named: HashMap::new(),
-        };
+    pub fn new(done: impl Iterator<Item = &'a Measurement>) -> Log<'a> {
+        let mut log = Log { by_job: HashMap::default(), named: HashMap::new() };
         for done in done {
             log.by_job.entry((done.job.test, &done.job.hosts)).or_default().push(done);
             if let Outcome::Failed { host: Some(host), reason } = &done.outcome {

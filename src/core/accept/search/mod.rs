@@ -21,11 +21,12 @@ mod pairs;
 pub(in crate::accept) mod state;
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{Finding, FleetHost, Job, Measurement, Round, Severity, Stage};
 use crate::accept::search::log::disjoint;
-use crate::accept::search::state::State;
+use crate::accept::search::state::{Results, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 
 /// A search in one fleet.
@@ -34,12 +35,35 @@ pub struct Search {
     fleet: Vec<FleetHost>,
     criteria: Criteria,
     seed: u64,
+    /// Saves time only: a result never depends on it.
+    checkpoint: Arc<Mutex<Option<Checkpoint>>>,
+}
+
+/// Results of the first stages, once they need no more measurements, and what the results are based on.
+#[derive(Debug)]
+struct Checkpoint {
+    findings: Vec<Finding>,
+    done: Vec<Measurement>,
+    /// Number of complete stages of [`CHECKPOINTS`].
+    stages: usize,
+    results: Results,
+}
+
+/// Stages with most of the measurements. Later stages do not measure for them.
+const CHECKPOINTS: [Stage; 2] = [Stage::Alone, Stage::Pairs];
+
+impl Checkpoint {
+    /// Returns true if the stages of the checkpoint give the same results with these findings and measurements.
+    fn applies(&self, findings: &[Finding], done: &[Measurement]) -> bool {
+        let is_later = |done: &Measurement| !CHECKPOINTS[..self.stages].contains(&done.stage);
+        self.findings == findings && done.starts_with(&self.done) && done[self.done.len()..].iter().all(is_later)
+    }
 }
 
 impl Search {
     /// Creates a search; `seed` determines the order in which hosts are paired and grouped.
     pub fn new(fleet: Vec<FleetHost>, criteria: Criteria, seed: u64) -> Search {
-        Search { fleet, criteria, seed }
+        Search { fleet, criteria, seed, checkpoint: Arc::default() }
     }
 
     /// Returns the jobs to run next; `None` once the search is complete. Jobs of a round that are already in `done` are
@@ -50,10 +74,18 @@ impl Search {
 
     /// Evaluates everything that is known so far.
     pub(in crate::accept) fn evaluate<'a>(&'a self, findings: &[Finding], done: &'a [Measurement]) -> State<'a> {
-        let mut state = State::new(&self.fleet, &self.criteria, self.seed, done);
-        for found in findings.iter().filter(|found| found.severity == Severity::Error) {
-            let evidence = vec![Evidence::of_text(Stage::Facts, found.what.clone())];
-            state.report(Subject::Host(found.host), Cause::Facts, Fitness::Unfit, evidence);
+        let mut checkpoint = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = checkpoint.as_ref().filter(|checkpoint| checkpoint.applies(findings, done));
+        let complete = known.map_or(0, |checkpoint| checkpoint.stages);
+        let open = done.iter().filter(|done| !CHECKPOINTS[..complete].contains(&done.stage));
+        let mut state = State::new(&self.fleet, &self.criteria, self.seed, open);
+        if let Some(known) = known {
+            state.restore(known.results.clone());
+        } else {
+            for found in findings.iter().filter(|found| found.severity == Severity::Error) {
+                let evidence = vec![Evidence::of_text(Stage::Facts, found.what.clone())];
+                state.report(Subject::Host(found.host), Cause::Facts, Fitness::Unfit, evidence);
+            }
         }
         let is_group = |done: &&Measurement| matches!(done.stage, Stage::Groups | Stage::Whole);
         let first_group = done.iter().filter(is_group).map(|done| done.round).min().unwrap_or(u32::MAX);
@@ -67,13 +99,15 @@ impl Search {
             (Stage::Confirmation, &|state| confirmation::confirm_candidates(state, done)),
             (Stage::Soak, &soak),
         ];
-        for (index, (stage, step)) in steps.iter().enumerate() {
+        let mut reached = None;
+        for (index, (stage, step)) in steps.iter().enumerate().skip(complete) {
             let is_requested = state.runs(*stage) || (*stage == Stage::Groups && state.runs(Stage::Whole));
-            if !is_requested {
-                continue;
-            }
-            state.stage = *stage;
-            let jobs = disjoint(step(&mut state), self.fleet.len());
+            let jobs = if is_requested {
+                state.stage = *stage;
+                disjoint(step(&mut state), self.fleet.len())
+            } else {
+                Vec::new()
+            };
             if !jobs.is_empty() {
                 let later = steps[index..].iter().flat_map(|(stage, _)| match stage {
                     Stage::Groups => vec![Stage::Groups, Stage::Whole],
@@ -85,6 +119,12 @@ impl Search {
                 state.next = Some(Round { stage: state.stage, jobs });
                 break;
             }
+            if index < CHECKPOINTS.len() {
+                reached = Some((index + 1, state.results()));
+            }
+        }
+        if let Some((stages, results)) = reached {
+            *checkpoint = Some(Checkpoint { findings: findings.to_vec(), done: done.to_vec(), stages, results });
         }
         state
     }

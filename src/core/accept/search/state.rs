@@ -34,13 +34,21 @@ pub struct Candidate {
 pub type PairKind = (Hardware, Option<bool>);
 
 /// Comparisons of all stages so far.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Comparisons {
     /// Comparisons by hardware, metric, and true for values of a rank.
     pub alone: BTreeMap<(Hardware, Metric, bool), Comparison>,
     pub pairs: BTreeMap<(PairKind, Metric), Comparison>,
     /// Group sizes, ascending.
     pub levels: Vec<Level>,
+}
+
+/// What the stages so far have found.
+#[derive(Debug, Clone)]
+pub struct Results {
+    problems: Vec<Problem>,
+    excluded: BTreeSet<usize>,
+    comparisons: Comparisons,
 }
 
 /// State of an evaluation.
@@ -52,6 +60,8 @@ pub struct State<'a> {
     /// Kind of hardware of each host: a bit, so that the kinds of a group are a set. The 64th kind and all others share
     /// the last bit.
     pub hardware: Vec<Hardware>,
+    /// Number of each host's switch, if known.
+    switches: Vec<Option<usize>>,
     pub log: Log<'a>,
     /// Everything that is not fit so far.
     pub problems: Vec<Problem>,
@@ -78,8 +88,15 @@ pub struct Level {
 }
 
 impl<'a> State<'a> {
-    /// Creates the state before the first stage.
-    pub fn new(fleet: &'a [FleetHost], criteria: &'a Criteria, seed: u64, done: &'a [Measurement]) -> State<'a> {
+    /// Creates the state before the first stage. `done` may leave out the measurements of stages that do not run.
+    pub fn new(
+        fleet: &'a [FleetHost],
+        criteria: &'a Criteria,
+        seed: u64,
+        done: impl Iterator<Item = &'a Measurement>,
+    ) -> State<'a> {
+        let names: BTreeSet<&str> = fleet.iter().filter_map(|host| host.switch.as_deref()).collect();
+        let numbers: BTreeMap<&str, usize> = names.into_iter().zip(0..).collect();
         let kinds: BTreeSet<&str> = fleet.iter().map(|host| &host.hardware[..]).collect();
         let bit = |host: &FleetHost| 1 << kinds.iter().take(63).take_while(|kind| **kind != host.hardware).count();
         State {
@@ -87,6 +104,7 @@ impl<'a> State<'a> {
             criteria,
             seed,
             hardware: fleet.iter().map(bit).collect(),
+            switches: fleet.iter().map(|host| numbers.get(host.switch.as_deref()?).copied()).collect(),
             log: Log::new(done),
             problems: Vec::new(),
             excluded: BTreeSet::new(),
@@ -97,6 +115,17 @@ impl<'a> State<'a> {
             unfinished: Vec::new(),
             next: None,
         }
+    }
+
+    /// Returns the results so far.
+    pub fn results(&self) -> Results {
+        let (problems, excluded) = (self.problems.clone(), self.excluded.clone());
+        Results { problems, excluded, comparisons: self.comparisons.clone() }
+    }
+
+    /// Continues with the results of earlier stages.
+    pub fn restore(&mut self, results: Results) {
+        Results { problems: self.problems, excluded: self.excluded, comparisons: self.comparisons } = results;
     }
 
     /// Adds a problem. A host that is not fit is not used by later stages.
@@ -197,7 +226,7 @@ impl<'a> State<'a> {
     }
 
     pub fn pair_kind(&self, hosts: &[usize]) -> PairKind {
-        let mut switches = hosts.iter().map(|host| self.fleet[*host].switch.as_ref());
+        let mut switches = hosts.iter().map(|host| self.switches[*host]);
         let first = switches.next().flatten();
         let is_shared = switches.try_fold(true, |is_shared, switch| Some(is_shared && switch? == first?));
         (self.hardware(hosts), is_shared)

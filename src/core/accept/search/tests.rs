@@ -198,6 +198,23 @@ fn interrupted_round_is_completed() {
     }
 }
 
+/// A search that was asked before gives the same as a new one, also about fewer or other measurements.
+#[test]
+fn earlier_calls_do_not_change_the_result() {
+    let fleet = fleet(16, 2, [Defect::SlowNetwork { host: 6, factor: 0.5 }, Defect::SlowHost { host: 9, factor: 0.9 }]);
+    let used = search(&fleet);
+    let (verdict, done) = fleet.accept(&used);
+    for end in (0..done.len()).chain([0, done.len() / 2]) {
+        assert_eq!(used.next(&[], &done[..end]), search(&fleet).next(&[], &done[..end]), "{end}");
+    }
+    assert_eq!(used.verdict(&[], &done), verdict);
+    let other = SimulatedFleet { defects: Vec::new(), ..fleet.clone() }.accept(&search(&fleet)).1;
+    assert_eq!(used.verdict(&[], &other), search(&fleet).verdict(&[], &other));
+    let error =
+        Finding { host: 0, severity: Severity::Error, what: "7 of 8 GPUs".to_owned(), fix: "reboot".to_owned() };
+    assert_eq!(used.next(std::slice::from_ref(&error), &done), search(&fleet).next(&[error], &done));
+}
+
 #[test]
 fn rounds_use_each_host_once_and_end() {
     let defects = [
