@@ -620,8 +620,9 @@ fn flipped_bit_names_rank_and_iteration() {
 
     let flipped = run(3, "--inject flip:3:1:20");
     let found = fingerprints(&flipped);
-    let difference =
-        |iteration, ranks: &[u32]| Some(RankDifference { values: FingerprintedValues::Gradients, iteration, ranks: ranks.to_vec() });
+    let difference = |iteration, ranks: &[u32]| {
+        Some(RankDifference { values: FingerprintedValues::Gradients, iteration, ranks: ranks.to_vec() })
+    };
     assert_eq!(found.difference, difference(3, &[1]));
     assert_eq!((&found.gradients[..3], &found.weights[..2]), (&expected.gradients[..3], &expected.weights[..2]));
     let warning = flipped.warnings.iter().find(|warning| warning.kind == WarningKind::Corruption).expect("a warning");

@@ -216,7 +216,8 @@ mod tests {
         let found = |done: Measurement| {
             let mut problems = Vec::new();
             add_corruption(&hosts, &[done], &mut problems);
-            let line = |problem: &Problem| format!("{:?} {}: {}", problem.subject, problem.fitness, problem.evidence[0].text);
+            let line =
+                |problem: &Problem| format!("{:?} {}: {}", problem.subject, problem.fitness, problem.evidence[0].text);
             problems.iter().map(line).collect::<Vec<_>>().join("\n")
         };
         expect!["Host(2) unfit: gradients of its rank 1 differ in iteration 2 of round 9 from those of 3 of 4 ranks"]

@@ -26,7 +26,9 @@ pub mod simulation;
 pub mod verdict;
 
 pub use criteria::{Criteria, Minimum};
-pub use fleet::{Finding, FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test};
+pub use fleet::{
+    Finding, FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test,
+};
 pub use journal::{Header, JOURNAL, Journal, Line};
 pub use search::Search;
 pub use verdict::{Cause, Evidence, Fitness, Judged, Subject, VERDICT, Verdict};

@@ -113,8 +113,7 @@ fn run_round(
             let hosts: Vec<String> = runner.hosts(job).into_iter().map(|host| host.name).collect();
             printer.line(&format!("  {} on {} failed: {reason}", job.test, hosts.join(", ")));
         }
-        let measurement =
-            Measurement { stage: round.stage, round: number, job: job.clone(), outcome, fingerprints };
+        let measurement = Measurement { stage: round.stage, round: number, job: job.clone(), outcome, fingerprints };
         journal.lock().unwrap_or_else(PoisonError::into_inner).add_measurement(measurement)
     });
     ends.into_iter().collect()

@@ -48,7 +48,6 @@ pub struct RankMeasurements {
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
     pub profiles: Profiles,
-    /// Fingerprints of `--fingerprint`.
     pub fingerprints: Option<RankFingerprints>,
     pub graphs: GraphUse,
 }
