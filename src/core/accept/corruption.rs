@@ -6,7 +6,7 @@ use crate::accept::fleet::{FleetHost, JobFingerprints, Measurement, Stage};
 use crate::accept::search::state::Problem;
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::benchmark::train::{Fingerprints, RankDifference};
-use crate::number_text::count;
+use crate::number_text::{count, plural};
 use crate::stats::counts::majority;
 
 /// Run of a host alone.
@@ -59,16 +59,18 @@ fn between_ranks(fleet: &[FleetHost], done: &Measurement, difference: &RankDiffe
             of_hosts.entry(*host).or_default().push((rank % per_host).to_string());
         }
     }
-    let (fitness, others) = match all.saturating_sub(ranks.len()) {
-        0 => (Fitness::Suspect, "each other; none has a majority".to_owned()),
-        others => (Fitness::Unfit, format!("{} of {all} ranks", others)),
-    };
+    let others = all.saturating_sub(ranks.len());
+    let place = format!("in iteration {iteration} of round {}", done.round);
     let found = |(host, ranks): (usize, Vec<String>)| {
-        let text = format!(
-            "{values} of its rank {} differ in iteration {iteration} of round {} from those of {others}",
-            ranks.join(", "),
-            done.round
-        );
+        let (fitness, text) = if others > 0 {
+            let (plural, names) = (plural(ranks.len()), ranks.join(", "));
+            (
+                Fitness::Unfit,
+                format!("{values} of its rank{plural} {names} differ {place} from those of {others} of {all} ranks"),
+            )
+        } else {
+            (Fitness::Suspect, format!("{values} of the {all} ranks differ {place}, and no value has a majority"))
+        };
         (host, fitness, Evidence::of_text(done.stage, text))
     };
     of_hosts.into_iter().map(found).collect()
@@ -223,8 +225,8 @@ mod tests {
         expect!["Host(2) unfit: gradients of its rank 1 differ in iteration 2 of round 9 from those of 3 of 4 ranks"]
             .assert_eq(&found(group(&[GOOD, GOOD, GOOD, FLIPPED])));
         expect![[r#"
-            Host(0) suspect: gradients of its rank 0, 1 differ in iteration 2 of round 9 from those of each other; none has a majority
-            Host(2) suspect: gradients of its rank 0, 1 differ in iteration 2 of round 9 from those of each other; none has a majority"#]]
+            Host(0) suspect: gradients of the 4 ranks differ in iteration 2 of round 9, and no value has a majority
+            Host(2) suspect: gradients of the 4 ranks differ in iteration 2 of round 9, and no value has a majority"#]]
         .assert_eq(&found(group(&[GOOD, GOOD, FLIPPED, FLIPPED])));
     }
 }
