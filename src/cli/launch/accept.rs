@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
-use ringmark_core::accept::Criteria;
+use ringmark_core::accept::{Criteria, Journal};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::usage::usage;
@@ -15,8 +15,8 @@ use ringmark_core::options::value::{number, seconds};
 use crate::cli::json::JsonOption;
 use crate::cli::launch::hosts::{HostQuery, JobOptions, Machine};
 use crate::launch::accept::command::AcceptConfig;
-use crate::launch::accept::journal;
-use crate::launch::accept::report::DrainList;
+use crate::launch::accept::drain_list::DrainList;
+use crate::launch::accept::switches::{self, Switches};
 use crate::launch::local::results_folder;
 
 const ACCEPT_EXAMPLES: &str = "\
@@ -65,6 +65,12 @@ pub struct AcceptOptions {
     /// File with minimum values and the limits of the test (TOML)
     #[arg(long, value_name = "FILE")]
     criteria: Option<PathBuf>,
+    /// File with the switch of each host, such as Slurm's topology.conf
+    ///
+    /// Lines such as SwitchName=leaf01 Nodes=node[01-16], as `scontrol show topology` prints them. A switch that
+    /// several hosts or links share that are not fit is named. Pairs on the same switch are compared with each other.
+    #[arg(long, value_name = "FILE")]
+    switches: Option<PathBuf>,
     /// Device of the ranks; cpu ignores the GPUs
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
@@ -104,6 +110,7 @@ impl AcceptOptions {
             resume: self.resume,
             limit: self.max_minutes.map(|minutes| Duration::from_secs(60 * minutes)),
             criteria,
+            switches: self.switches.as_deref().map_or_else(|| Ok(Switches::new()), switches::read)?,
             json: self.json.into_json(),
             drain_list: self.drain_list.map(DrainList::from),
         })
@@ -116,7 +123,7 @@ fn read_criteria(file: &Path) -> anyhow::Result<Criteria> {
 }
 
 fn with_reference(criteria: Criteria, folder: &Path) -> anyhow::Result<Criteria> {
-    let earlier = journal::find(folder).map_err(usage)?;
+    let earlier = Journal::find(folder).map_err(usage)?;
     let earlier =
         earlier.with_context(|| format!("--reference {}: not a folder of `ringmark accept`", folder.display()));
     Ok(criteria.with_reference(&earlier.map_err(usage)?))

@@ -10,6 +10,7 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
+use ringmark_core::accept::Journal;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::manifest::Manifest;
@@ -17,7 +18,6 @@ use ringmark_core::options::option_table::{self, Options, Setting};
 use ringmark_core::shell;
 use toml::{Table, Value};
 
-use crate::launch::accept::journal;
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::launcher::SavedConfig;
 
@@ -218,7 +218,7 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
     let out = matches.try_get_one::<PathBuf>("out").ok()?.filter(|_| is_resumed)?;
     // The command itself reports an unreadable manifest or journal.
     let earlier = match name {
-        ACCEPT => journal::find(out).ok()??.header.command,
+        ACCEPT => Journal::find(out).ok()??.header.command,
         _ => Manifest::find(out).ok()??.command,
     };
     let earlier = earlier.into_iter().map(OsString::from).collect();

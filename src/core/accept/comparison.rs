@@ -17,8 +17,8 @@
 //! `false_alarm` is the share of the fleet's rate that one of these tests gets (Bonferroni): half of it covers healthy
 //! subjects at the end of the spread, the other half goes into the [sequential test](SequentialTest).
 //!
-//! Example: 64 hosts, two values each, h = 0.5 %, s = 1 %, false_alarm = 0.001 / 4 / 128 = 2e-6: t = 5.3, tolerated = 2.7 %, defect =
-//! max(5.13 %, 4.7 %): a host 5 % slower is found, and one 2 % slower is not.
+//! Example: 64 hosts, two values each, h = 0.5 %, s = 1 %, false_alarm = 0.001 / 4 / 128 = 2e-6: t = 5.2, tolerated =
+//! 2.6 %, defect = max(5.13 %, 4.6 %): a host 5 % slower is found, and one 2 % slower is not.
 
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{Metric, Stage};

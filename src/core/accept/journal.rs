@@ -1,6 +1,8 @@
 //! Journal of an acceptance, `accept.jsonl`: a header, then one finding or measurement a line, appended as they come.
 
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 use schemars::JsonSchema;
@@ -81,6 +83,16 @@ impl Journal {
     /// Creates a journal without findings and measurements.
     pub fn new(header: Header) -> Journal {
         Journal { header, findings: Vec::new(), measurements: Vec::new(), whole_bytes: 0 }
+    }
+
+    /// Reads the journal in a folder; `None` if there is none.
+    pub fn find(folder: &Path) -> anyhow::Result<Option<Journal>> {
+        let path = folder.join(JOURNAL);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let read = || Journal::read(BufReader::new(File::open(&path)?));
+        read().map(Some).with_context(|| format!("{}", path.display()))
     }
 
     /// Reads a journal. Ignores a last line without a newline: its writer was killed.

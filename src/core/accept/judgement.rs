@@ -42,19 +42,26 @@ fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
     for done in done.iter().filter(|done| matches!(done.outcome, Outcome::Measured(_))) {
         done.job.hosts.iter().for_each(|host| measured[*host] += 1);
     }
+    let is_undecided = |host: usize| {
+        let alone = state.next.iter().filter(|round| round.stage == Stage::Alone).flat_map(|round| &round.jobs);
+        alone.into_iter().any(|job| job.hosts.contains(&host))
+    };
     let host = |host: usize| {
         let problem = problems.iter().find(|problem| problem.subject == Subject::Host(host));
         problem.map_or_else(
             || {
-                let is_tested = measured[host] > 0 && state.is_compared(host);
-                let reason = (measured[host] > 0 && !is_tested)
-                    .then(|| "fewer than three hosts with this hardware: nothing to compare with".to_owned());
+                let reason = if measured[host] > 0 && !state.is_compared(host) {
+                    Some("fewer than three hosts with this hardware: nothing to compare with")
+                } else {
+                    is_undecided(host).then_some("the run ended before it was measured often enough")
+                };
+                let is_tested = measured[host] > 0 && reason.is_none();
                 Judged {
                     subject: Subject::Host(host),
                     name: fleet[host].name.clone(),
                     fitness: if is_tested { Fitness::Fit } else { Fitness::NotTested },
                     cause: None,
-                    evidence: reason.map(|text| Evidence::of_text(Stage::Alone, text)).into_iter().collect(),
+                    evidence: reason.map(|text| Evidence::of_text(Stage::Alone, text.to_owned())).into_iter().collect(),
                     cure: None,
                 }
             },

@@ -11,7 +11,7 @@ use crate::number_text::{four_digits, percent};
 use crate::stats::summary::median;
 
 /// Values of one metric in one stage on one kind of hardware.
-type Kind = (Stage, Metric, String);
+pub type Kind = (Stage, Metric, String);
 
 impl Criteria {
     /// Adds the typical values of an earlier acceptance as the reference.
@@ -44,7 +44,7 @@ fn values(fleet: &[FleetHost], done: &Measurement) -> BTreeMap<Metric, f64> {
 }
 
 /// Returns the median of each subject's values, by kind. Jobs of different hardware together have no kind.
-fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> BTreeMap<Kind, BTreeMap<&'a [usize], f64>> {
+pub fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> BTreeMap<Kind, BTreeMap<&'a [usize], f64>> {
     let mut all: BTreeMap<Kind, BTreeMap<&[usize], Vec<f64>>> = BTreeMap::new();
     for done in done {
         let Some((first, others)) = done.job.hosts.split_first() else { continue };

@@ -1,5 +1,5 @@
 //! Acceptance of a cluster: which host, GPU or link is unfit. Types, the search for the next measurements, the verdict,
-//! and the files of `ringmark accept`. Independent of clocks, files and processes: the launcher runs the jobs.
+//! and the files of `ringmark accept`. Independent of clocks and processes: the launcher runs the jobs.
 //!
 //! | module | contents |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | [`journal`] | the file of findings and measurements, one a line |
 //! | [`search`] | the next round of jobs, a pure function of the measurements so far |
 //! | [`verdict`] | the verdict on each host, GPU and link |
+//! | [`verdict_text`] | the verdict as text |
 //! | [`judgement`] | the verdict from the result of the search |
 //! | [`limits`] | minimum values and the reference |
 //! | `corruption` | hosts that compute other values than the others |
@@ -20,10 +21,11 @@ pub mod criteria;
 pub mod fleet;
 pub mod journal;
 mod judgement;
-mod limits;
+pub mod limits;
 pub mod search;
 pub mod simulation;
 pub mod verdict;
+mod verdict_text;
 
 pub use criteria::{Criteria, Minimum};
 pub use fleet::{

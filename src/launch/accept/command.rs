@@ -12,11 +12,12 @@ use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
+use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::facts::{self, Facts};
 use crate::launch::accept::job::JobRunner;
-use crate::launch::accept::journal::{self, JournalFile};
-use crate::launch::accept::report::{self, DrainList};
+use crate::launch::accept::journal::JournalFile;
 use crate::launch::accept::rounds::{self, Budget, RoundsEnd};
+use crate::launch::accept::switches::Switches;
 use crate::launch::cluster::hosts::Host;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::run_launch::JobLimits;
@@ -57,6 +58,8 @@ pub struct AcceptConfig {
     pub soak: Option<Duration>,
     /// Error rates, limits and minimum values.
     pub criteria: Criteria,
+    /// Switches of the hosts, as far as they are known.
+    pub switches: Switches,
     /// Destination of the verdict as JSON.
     pub json: Json,
     /// Destination of the list of hosts that are not fit.
@@ -118,7 +121,7 @@ impl Acceptance<'_> {
     /// Returns the journal to continue, if `--resume` is given. Rejects a folder that has one otherwise.
     fn earlier(&self) -> anyhow::Result<Option<Journal>> {
         let AcceptConfig { out, resume, .. } = self.config;
-        let (earlier, out) = (journal::find(out)?, out.display());
+        let (earlier, out) = (Journal::find(out)?, out.display());
         match (&earlier, resume) {
             (None, true) => Err(usage(anyhow!("--resume: {out} contains no {JOURNAL}: omit --resume to start there"))),
             (Some(_), false) => Err(usage(anyhow!(
@@ -130,11 +133,11 @@ impl Acceptance<'_> {
 
     /// Rejects a journal of other hosts or criteria.
     fn check_same(&self, earlier: &Journal) -> anyhow::Result<()> {
-        let AcceptConfig { launch, out, criteria, .. } = self.config;
+        let AcceptConfig { out, criteria, .. } = self.config;
         let named = |fleet: &[FleetHost]| -> Vec<String> {
             fleet.iter().map(|host| format!("{}:{}", host.name, host.ranks)).collect()
         };
-        let (before, now) = (named(&earlier.header.fleet), named(&fleet(launch)));
+        let (before, now) = (named(&earlier.header.fleet), named(&fleet(self.config)));
         ensure!(
             before == now,
             usage(anyhow!(
@@ -144,10 +147,13 @@ impl Acceptance<'_> {
                 now.join(",")
             ))
         );
+        let switches =
+            |fleet: &[FleetHost]| -> Vec<Option<String>> { fleet.iter().map(|host| host.switch.clone()).collect() };
         ensure!(
-            earlier.header.criteria == *criteria,
+            earlier.header.criteria == *criteria && switches(&earlier.header.fleet) == switches(&fleet(self.config)),
             usage(anyhow!(
-                "--resume: {} has other criteria: use the --criteria and --reference of its first command, or another --out",
+                "--resume: {} has other criteria: use the --criteria, --reference and --switches of its first command, or \
+                 another --out",
                 out.display()
             ))
         );
@@ -173,8 +179,8 @@ impl Acceptance<'_> {
 
     /// Starts the journal, or continues `earlier`.
     fn journal(&self, earlier: Option<Journal>, facts: &Facts) -> anyhow::Result<JournalFile> {
-        let AcceptConfig { launch, out, criteria, .. } = self.config;
-        let mut fleet: Vec<FleetHost> = fleet(launch);
+        let AcceptConfig { out, criteria, .. } = self.config;
+        let mut fleet: Vec<FleetHost> = fleet(self.config);
         let Some(earlier) = earlier else {
             for (host, hardware) in fleet.iter_mut().zip(&facts.hardware) {
                 host.hardware.clone_from(hardware);
@@ -197,7 +203,7 @@ impl Acceptance<'_> {
         let file = out.join(VERDICT);
         Json::File(file.clone()).write(&verdict)?;
         if !json.write(&verdict)? {
-            print_line(&report::text(&verdict));
+            print_line(&verdict.text());
         }
         if let Some(list) = drain_list {
             list.write(&verdict, launch.starter)?;
@@ -207,7 +213,7 @@ impl Acceptance<'_> {
             let command = shell::join(resume_command(self.launcher.environment(), out));
             printer.line(&format!("stopped before --max-minutes; continue with: {command}"));
         }
-        match report::failure(&verdict) {
+        match verdict.failure() {
             Some(failure) => bail!(failure),
             None => Ok(()),
         }
@@ -215,12 +221,12 @@ impl Acceptance<'_> {
 }
 
 /// Returns the hosts without their hardware.
-fn fleet(launch: &LaunchConfig) -> Vec<FleetHost> {
+fn fleet(config: &AcceptConfig) -> Vec<FleetHost> {
     let host = |host: &Host| {
-        let (name, ranks) = (host.name.clone(), host.slots);
-        FleetHost { name, ranks, hardware: String::new(), switch: None }
+        let (name, ranks, switch) = (host.name.clone(), host.slots, config.switches.get(&host.name).cloned());
+        FleetHost { name, ranks, hardware: String::new(), switch }
     };
-    launch.hosts.all().iter().map(host).collect()
+    config.launch.hosts.all().iter().map(host).collect()
 }
 
 /// Prints the rounds for hosts that are all fit, with the first command of each.
@@ -238,7 +244,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
     if config.launch.doctor {
         print_line("# facts: the checks of `ringmark doctor --quick`");
     }
-    let search = Search::new(fleet(&config.launch), config.criteria.clone(), SEED);
+    let search = Search::new(fleet(config), config.criteria.clone(), SEED);
     let mut done: Vec<Measurement> = Vec::new();
     for number in 1..=MAX_PLANNED as u32 {
         let Some(round) = search.next(&[], &done) else { break };

@@ -84,7 +84,7 @@ fn hardware(host: &HostFacts) -> String {
     let gpus = host.probe.as_ref().map(|probe| probe.gpus.list()).unwrap_or_default();
     match &host.inspection {
         Some(found) if found.devices > 0 => gpu_models(gpus),
-        Some(found) => format!("{} cores of {}", found.cores, found.processor),
+        Some(found) => format!("{} of {}", count(found.cores, "core"), found.processor),
         None => String::new(),
     }
 }

@@ -2,10 +2,10 @@
 //! before the next step depends on it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use ringmark_core::accept::{Finding, Header, JOURNAL, Journal, Line, Measurement};
 
 use crate::launch::local::disk_error;
@@ -15,16 +15,6 @@ pub struct JournalFile {
     path: PathBuf,
     file: File,
     journal: Journal,
-}
-
-/// Returns the journal in folder `out`; `None` if there is none.
-pub fn find(out: &Path) -> anyhow::Result<Option<Journal>> {
-    let path = out.join(JOURNAL);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let read = || Journal::read(BufReader::new(File::open(&path)?));
-    read().map(Some).with_context(|| format!("{}", path.display()))
 }
 
 impl JournalFile {

@@ -4,19 +4,21 @@
 //! | module | contents |
 //! |---|---|
 //! | [`command`] | the command: facts, rounds, verdict |
+//! | [`drain_list`] | the list of hosts to drain |
 //! | [`facts`] | the doctor's findings |
 //! | [`rounds`] | rounds of jobs, several at once, up to a time limit |
 //! | [`job`] | one job: its launch, and its outcome |
 //! | [`measure`] | benchmark of a job |
 //! | [`readings`] | readings from the records |
 //! | [`journal`] | `accept.jsonl`: every finding and measurement, from which a run is resumed |
-//! | [`report`] | the printed verdict and the list of hosts to drain |
+//! | [`switches`] | the switch of each host, from a file |
 
 pub mod command;
+pub mod drain_list;
 pub mod facts;
 pub mod job;
 pub mod journal;
 pub mod measure;
 pub mod readings;
-pub mod report;
 pub mod rounds;
+pub mod switches;

@@ -292,10 +292,8 @@ fn comparison(state: &State, group: &[usize], metric: Metric) -> Option<Comparis
 fn divide(state: &State, stage: Stage, test: Test, group: &[usize]) -> Result<Vec<[usize; 2]>, Vec<Job>> {
     let (one, other) = group.split_at(group.len() / 2);
     let slow = judge_all(state, stage, test, &[one.to_vec(), other.to_vec()])?;
-    if slow.is_empty() {
-        return cross(state, stage, test, one, other);
-    }
-    all(slow.iter().map(|part| divide(state, stage, test, part)))
+    let found = all(slow.iter().map(|part| divide(state, stage, test, part)))?;
+    if found.is_empty() { cross(state, stage, test, one, other) } else { Ok(found) }
 }
 
 /// Finds the pairs of one host of `one` and one of `other`, both good by themselves, that are slow together.
@@ -308,24 +306,30 @@ fn cross(state: &State, stage: Stage, test: Test, one: &[usize], other: &[usize]
         [first, second].into_iter().filter(|half| !half.is_empty()).map(<[usize]>::to_vec).collect()
     };
     let (ones, others) = (halves(one), halves(other));
-    // First with first and second with second can run at once, then the other two.
-    let mut combined = Vec::new();
+    // First with first and second with second run at once. The other two run only if both are good: hosts that are found
+    // are left out, and the group is then measured again.
     for shift in 0..others.len() {
-        for (index, one) in ones.iter().enumerate() {
-            combined.push((one, &others[(index + shift) % others.len()]));
+        let combined: Vec<(&[usize], &[usize])> = ones
+            .iter()
+            .enumerate()
+            .map(|(index, one)| (&one[..], &others[(index + shift) % others.len()][..]))
+            .collect();
+        let parts: Vec<Vec<usize>> = combined
+            .iter()
+            .map(|(one, other)| {
+                let mut hosts = [*one, *other].concat();
+                hosts.sort_unstable();
+                hosts
+            })
+            .collect();
+        let slow: BTreeSet<Vec<usize>> = judge_all(state, stage, test, &parts)?.into_iter().collect();
+        let slow = combined.iter().zip(&parts).filter(|(_, part)| slow.contains(*part));
+        let found = all(slow.map(|((one, other), _)| cross(state, stage, test, one, other)))?;
+        if !found.is_empty() {
+            return Ok(found);
         }
     }
-    let parts: Vec<Vec<usize>> = combined
-        .iter()
-        .map(|(one, other)| {
-            let mut hosts = [&one[..], &other[..]].concat();
-            hosts.sort_unstable();
-            hosts
-        })
-        .collect();
-    let slow: BTreeSet<Vec<usize>> = judge_all(state, stage, test, &parts)?.into_iter().collect();
-    let found = combined.iter().zip(&parts).filter(|(_, part)| slow.contains(*part));
-    all(found.map(|((one, other), _)| cross(state, stage, test, one, other)))
+    Ok(Vec::new())
 }
 
 /// Judges parts of a slow group; returns the slow ones.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::accept::fleet::{Job, Measurement, Metric, Outcome, Reading, Stage, Test};
+use crate::options::keyword_enum::KeywordEnum;
 
 /// Failures of a job, or of jobs that name a host, from which it counts as failing. Once may be an accident.
 pub const FAILURES: usize = 2;
@@ -40,8 +41,18 @@ impl Hasher for JobHasher {
 
 /// Measurements by job, in the order in which they were done.
 pub struct Log<'a> {
-    by_job: HashMap<(Test, &'a [usize]), Vec<&'a Measurement>, BuildHasherDefault<JobHasher>>,
+    by_job: HashMap<(Test, &'a [usize]), Vec<Entry<'a>>, BuildHasherDefault<JobHasher>>,
     named: HashMap<(Stage, usize), Vec<&'a str>>,
+}
+
+/// Values of a whole job, by metric.
+type JobValues = [Option<f64>; Metric::ALL.len()];
+
+/// One measurement.
+struct Entry<'a> {
+    done: &'a Measurement,
+    /// Found once, because jobs on many hosts have thousands of readings.
+    values: JobValues,
 }
 
 /// Measurements of one job in some stages.
@@ -49,6 +60,8 @@ pub struct Log<'a> {
 pub struct Attempts<'a> {
     /// Readings of those that ended as they should.
     pub measured: Vec<&'a [Reading]>,
+    /// Values of the same measurements.
+    values: Vec<JobValues>,
     /// Reasons of failures that name no host.
     pub failures: Vec<&'a str>,
     /// Hosts that failures name, with the reason.
@@ -60,7 +73,7 @@ impl<'a> Log<'a> {
     pub fn new(done: impl Iterator<Item = &'a Measurement>) -> Log<'a> {
         let mut log = Log { by_job: HashMap::default(), named: HashMap::new() };
         for done in done {
-            log.by_job.entry((done.job.test, &done.job.hosts)).or_default().push(done);
+            log.by_job.entry((done.job.test, &done.job.hosts)).or_default().push(Entry::new(done));
             if let Outcome::Failed { host: Some(host), reason } = &done.outcome {
                 log.named.entry((done.stage, *host)).or_default().push(reason);
             }
@@ -71,10 +84,13 @@ impl<'a> Log<'a> {
     /// Returns the measurements of a job in these stages.
     pub fn attempts(&self, stages: &[Stage], job: &Job) -> Attempts<'a> {
         let mut attempts = Attempts::default();
-        for done in self.by_job.get(&(job.test, &job.hosts[..])).into_iter().flatten() {
+        for Entry { done, values } in self.by_job.get(&(job.test, &job.hosts[..])).into_iter().flatten() {
             match &done.outcome {
                 _ if !stages.contains(&done.stage) => {}
-                Outcome::Measured(readings) => attempts.measured.push(readings),
+                Outcome::Measured(readings) => {
+                    attempts.measured.push(readings);
+                    attempts.values.push(*values);
+                }
                 // A job on one host can only fail on that host.
                 Outcome::Failed { host, reason } => match host.or((job.hosts.len() == 1).then(|| job.hosts[0])) {
                     Some(host) => attempts.named.push((host, reason)),
@@ -100,27 +116,26 @@ impl Attempts<'_> {
     /// Returns the logarithms of the job's own values of a metric; `ranks` is the number of ranks in the job. A speed of
     /// training is that of one rank, so that jobs of different sizes can be compared.
     pub fn values(&self, metric: Metric, ranks: u32) -> Vec<f64> {
-        let own = |readings: &&[Reading]| {
-            readings.iter().find(|reading| reading.metric == metric && reading.rank.is_none()).map(|reading| {
-                let share = if metric == Metric::TrainingSpeed { f64::from(ranks) } else { 1.0 };
-                (reading.value / share).ln()
-            })
-        };
-        self.measured.iter().filter_map(own).collect()
+        let share = if metric == Metric::TrainingSpeed { f64::from(ranks) } else { 1.0 };
+        self.values.iter().filter_map(|values| Some((values[metric as usize]? / share).ln())).collect()
     }
 
     /// Returns the metrics of the job's own values.
     pub fn metrics(&self) -> Vec<Metric> {
-        let mut metrics: Vec<Metric> = self
-            .measured
-            .iter()
-            .flat_map(|readings| readings.iter())
-            .filter(|reading| reading.rank.is_none())
-            .map(|reading| reading.metric)
-            .collect();
-        metrics.sort_unstable();
-        metrics.dedup();
-        metrics
+        let has = |metric: &Metric| self.values.iter().any(|values| values[*metric as usize].is_some());
+        Metric::ALL.iter().copied().filter(has).collect()
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn new(done: &'a Measurement) -> Entry<'a> {
+        let mut values = JobValues::default();
+        if let Outcome::Measured(readings) = &done.outcome {
+            for reading in readings.iter().filter(|reading| reading.rank.is_none()) {
+                values[reading.metric as usize].get_or_insert(reading.value);
+            }
+        }
+        Entry { done, values }
     }
 }
 

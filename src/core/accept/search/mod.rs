@@ -120,6 +120,9 @@ impl Search {
                 break;
             }
             if index < CHECKPOINTS.len() {
+                if index + 1 == CHECKPOINTS.len() {
+                    state.known_slow_jobs = state.slow_jobs(done);
+                }
                 reached = Some((index + 1, state.results()));
             }
         }
@@ -140,6 +143,8 @@ fn soak(state: &mut State, done: &[Measurement]) -> Vec<Job> {
     if !needed.is_empty() {
         return needed;
     }
+    // The comparisons of this stage replace those of the earlier ones.
+    state.known_slow_jobs.clear();
     let slow = state.slow_jobs(done);
     let partners = confirmation::GoodPartners::new(state, done, &slow);
     confirmation::slow_at_times(state, done, &slow, u32::MAX, &partners)

@@ -43,12 +43,13 @@ pub struct Comparisons {
     pub levels: Vec<Level>,
 }
 
-/// What the stages so far have found.
+/// Results of the stages so far.
 #[derive(Debug, Clone)]
 pub struct Results {
     problems: Vec<Problem>,
     excluded: BTreeSet<usize>,
     comparisons: Comparisons,
+    slow_jobs: Vec<bool>,
 }
 
 /// State of an evaluation.
@@ -71,6 +72,8 @@ pub struct State<'a> {
     pub left_out: BTreeSet<usize>,
     pub candidates: Vec<Candidate>,
     pub comparisons: Comparisons,
+    /// Result of [`State::slow_jobs`] for the first measurements, while the comparisons do not change.
+    pub known_slow_jobs: Vec<bool>,
     /// Current stage.
     pub stage: Stage,
     /// Stages that are not complete.
@@ -111,6 +114,7 @@ impl<'a> State<'a> {
             left_out: BTreeSet::new(),
             candidates: Vec::new(),
             comparisons: Comparisons::default(),
+            known_slow_jobs: Vec::new(),
             stage: Stage::Facts,
             unfinished: Vec::new(),
             next: None,
@@ -119,13 +123,22 @@ impl<'a> State<'a> {
 
     /// Returns the results so far.
     pub fn results(&self) -> Results {
-        let (problems, excluded) = (self.problems.clone(), self.excluded.clone());
-        Results { problems, excluded, comparisons: self.comparisons.clone() }
+        Results {
+            problems: self.problems.clone(),
+            excluded: self.excluded.clone(),
+            comparisons: self.comparisons.clone(),
+            slow_jobs: self.known_slow_jobs.clone(),
+        }
     }
 
     /// Continues with the results of earlier stages.
     pub fn restore(&mut self, results: Results) {
-        Results { problems: self.problems, excluded: self.excluded, comparisons: self.comparisons } = results;
+        Results {
+            problems: self.problems,
+            excluded: self.excluded,
+            comparisons: self.comparisons,
+            slow_jobs: self.known_slow_jobs,
+        } = results;
     }
 
     /// Adds a problem. A host that is not fit is not used by later stages.
@@ -212,7 +225,8 @@ impl<'a> State<'a> {
                 comparison.is_some_and(|comparison| comparison.is_slow(reading.value))
             }),
         };
-        done.iter().map(is_slow).collect()
+        let known = self.known_slow_jobs.iter().copied();
+        known.chain(done.iter().skip(self.known_slow_jobs.len()).map(is_slow)).collect()
     }
 
     /// Returns the number of ranks of a job on these hosts: each gets as many as the host with the fewest.
