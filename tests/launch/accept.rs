@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::BufReader;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use ringmark_core::accept::{Fitness, JOURNAL, Journal, Metric, Outcome, Stage, Test, VERDICT, Verdict};
+use nix::unistd::{Pid, gethostname};
+use ringmark_core::accept::{Cause, Fitness, JOURNAL, Journal, Metric, Outcome, Stage, Test, VERDICT, Verdict};
 
 use crate::support::core_tokens::take_all_cores;
 use crate::support::runs;
@@ -17,6 +18,7 @@ use crate::support::sandbox::{
     HANGING, Sandbox, check_refusals, fails, refused, ringmark, run, succeeds, wait_until, words,
 };
 use crate::support::temporary_folder::without_folder;
+use crate::support::worker;
 
 /// This machine under two names.
 const HOSTS: &str = "--hosts localhost:1,127.0.0.1:1";
@@ -161,6 +163,35 @@ fn interrupted_run_is_resumed_on_the_same_hosts_only() {
 
 fn has_file(folder: &Path, name: &str) -> bool {
     folder.join(name).exists()
+}
+
+/// The jobs of the third host alone flip a bit in iteration 3.
+#[test]
+fn host_that_flips_a_bit_is_unfit() {
+    let script = "
+case $record in
+    *_alone_003_training*) exec \"$folder/real\" $words --inject flip:3:0:20;;
+esac
+exec \"$folder/real\" $words
+";
+    let sandbox = Sandbox::new(script);
+    symlink(worker(), sandbox.path("real")).expect("linked");
+    fs::write(sandbox.path("criteria.toml"), "stages = [\"alone\"]\n").expect("written");
+    let criteria = sandbox.path("criteria.toml").display().to_string();
+    let name = gethostname().expect("a name").into_string().expect("UTF-8");
+    let hosts = format!("--hosts localhost:1,127.0.0.1:1,{name}:1");
+    let tokens = take_all_cores();
+    let mut command = sandbox.accept_on(&hosts, &format!("--no-doctor --timeout 600 --criteria {criteria}"));
+    let (status, stdout, stderr) = run(&mut command);
+    drop(tokens);
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    let hosts = sandbox.verdict().hosts;
+    let [one, other, flipped] = &hosts[..] else { panic!("{hosts:?}") };
+    assert_eq!((flipped.fitness, flipped.cause), (Fitness::Unfit, Some(Cause::Corruption)), "{stdout}");
+    let text = &flipped.evidence[0].text;
+    assert!(text.starts_with("gradients differ from those of 2 of 2 other hosts, first in iteration 3, in "), "{text}");
+    assert!([one, other].iter().all(|host| host.cause != Some(Cause::Corruption)), "{stdout}");
+    assert!(stdout.contains(&format!("{name}: unfit (corruption): gradients differ")), "{stdout}");
 }
 
 #[test]

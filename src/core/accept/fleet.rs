@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::train::Fingerprints;
 use crate::keyword_enum;
 
 /// One host of the fleet.
@@ -144,6 +145,19 @@ pub struct Measurement {
     pub job: Job,
     /// Its result.
     pub outcome: Outcome,
+    /// Fingerprints of training; `None` for other tests, failed jobs, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprints: Option<JobFingerprints>,
+}
+
+/// Fingerprints of a training job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobFingerprints {
+    /// Libraries, devices and threads: only jobs with the same text have the same values.
+    pub platform: String,
+    /// Values of most ranks, and the first difference between ranks.
+    #[serde(flatten)]
+    pub values: Fingerprints,
 }
 
 keyword_enum!(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::accept::corruption::add_corruption;
 use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Stage};
 use crate::accept::limits::below_limits;
 use crate::accept::search::Search;
@@ -24,6 +25,7 @@ fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
     let (fleet, criteria) = (state.fleet, state.criteria);
     let mut problems = state.problems.clone();
     problems.extend(below_limits(fleet, criteria, &problems, done));
+    add_corruption(fleet, done, &mut problems);
     let switches = shared_switches(fleet, &problems);
     let judged = |problem: &Problem| Judged {
         name: name(fleet, &problem.subject),
@@ -115,6 +117,10 @@ fn cure(problem: &Problem, findings: &[Finding]) -> String {
         Cause::Link => "check cables and ports on the route between the two hosts; do not use both in one job",
         Cause::Intermittent => "check heat, other processes and error counters of the host; repeat with a soak",
         Cause::Switch => "check the switch: its uplinks, error counters and configuration",
+        Cause::Corruption => {
+            "take the host out of service; run a memory test, read the ECC counters (nvidia-smi -q -d ECC, edac-util), and \
+             replace the GPU or memory module"
+        }
         Cause::Minimum => "compare hardware, drivers and settings with those of a host that reaches the minimum",
         Cause::Reference => "compare drivers, settings and cables of all hosts with those at the time of the reference",
     };

@@ -12,9 +12,11 @@
 //! | [`verdict_text`] | the verdict as text |
 //! | [`judgement`] | the verdict from the result of the search |
 //! | [`limits`] | minimum values and the reference |
+//! | `corruption` | hosts that compute other values than the others |
 //! | [`simulation`] | fleets with known defects, for tests and benchmarks |
 
 mod comparison;
+mod corruption;
 pub mod criteria;
 pub mod fleet;
 pub mod journal;
@@ -26,7 +28,9 @@ pub mod verdict;
 mod verdict_text;
 
 pub use criteria::{Criteria, Minimum};
-pub use fleet::{Finding, FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test};
+pub use fleet::{
+    Finding, FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test,
+};
 pub use journal::{Header, JOURNAL, Journal, Line};
 pub use search::Search;
 pub use verdict::{Cause, Evidence, Fitness, Judged, Subject, VERDICT, Verdict};

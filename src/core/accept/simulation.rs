@@ -82,6 +82,7 @@ impl SimulatedFleet {
             round: number,
             outcome: self.outcome(round.stage, number, job),
             job: job.clone(),
+            fingerprints: None,
         };
         round.jobs.iter().map(measured).collect()
     }

@@ -49,6 +49,8 @@ keyword_enum!(
         Intermittent = "intermittent",
         /// Several unfit hosts or links share a switch, and hardly a healthy one does.
         Switch = "switch",
+        /// Computes other gradients or weights than the other hosts, or than in another run.
+        Corruption = "corruption",
         /// Below a minimum value.
         Minimum = "minimum",
         /// Below the value of the reference.

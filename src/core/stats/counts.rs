@@ -1,6 +1,20 @@
-//! Probabilities of counts.
+//! Majorities, and probabilities of counts.
 
 use statrs::distribution::{Binomial, DiscreteCDF, Hypergeometric};
+
+/// Returns the value of more than half of `values`, if there is one (Boyer and Moore, 1981).
+pub fn majority<T: PartialEq>(values: &[T]) -> Option<&T> {
+    let (mut candidate, mut lead) = (values.first()?, 0);
+    for value in values {
+        match lead {
+            0 => (candidate, lead) = (value, 1),
+            _ if value == candidate => lead += 1,
+            _ => lead -= 1,
+        }
+    }
+    let votes = values.iter().filter(|value| *value == candidate).count();
+    (2 * votes > values.len()).then_some(candidate)
+}
 
 /// Returns the probability of at least `count` successes in `trials` trials, each with this probability. 1 for
 /// impossible arguments.
@@ -27,6 +41,15 @@ pub fn hypergeometric_tail(all: usize, marked: usize, group: usize, count: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn majority_is_more_than_half() {
+        assert_eq!(majority(&[3, 1, 3, 2, 3]), Some(&3));
+        assert_eq!(majority(&[1, 2, 3, 3, 3]), Some(&3));
+        assert_eq!(majority(&[1, 1, 2, 2]), None);
+        assert_eq!(majority(&[1, 2, 3]), None);
+        assert_eq!(majority::<u32>(&[]), None);
+    }
 
     #[test]
     fn worked_numbers_are_reproduced() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringmark_core::accept::{Job, Outcome, Reading, Test};
+use ringmark_core::accept::{Job, JobFingerprints, Outcome, Reading, Test};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::train::RunRecord;
@@ -56,13 +56,17 @@ impl JobRunner<'_> {
 
     /// Runs `job` to its end. A failure is an outcome; an error means that the log cannot be written. Returns `None` if the
     /// user interrupted.
-    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<Outcome>> {
+    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<(Outcome, Option<JobFingerprints>)>> {
         let hosts = self.hosts(job);
         let launch = self.launch(job, &hosts, name);
         // An earlier session may have been killed in this job.
         folder::rename_earlier(&[launch.log_now(), launch.files.record.clone()])?;
+        let mut fingerprints = None;
         let outcome = match job.test {
-            Test::Training => self.measure::<RunRecord>(&launch, readings::training),
+            Test::Training => self.measure(&launch, |record: &RunRecord| {
+                fingerprints = readings::fingerprints(record);
+                readings::training(record)
+            }),
             Test::Exchange => self.measure::<BandwidthRecord>(&launch, readings::exchange),
         };
         if self.interrupt.is_set() {
@@ -73,11 +77,11 @@ impl JobRunner<'_> {
             Outcome::Measured(_) => launch.close(None)?,
             Outcome::Failed { reason, .. } => launch.close_failed(reason),
         }
-        Ok(Some(with_index_in_fleet(outcome, job)))
+        Ok(Some((with_index_in_fleet(outcome, job), fingerprints)))
     }
 
     /// Returns the outcome of a launch; a failed host is its index among the hosts of the job.
-    fn measure<R: Record>(&self, launch: &JobLaunch, read: fn(&R) -> Vec<Reading>) -> Outcome {
+    fn measure<R: Record>(&self, launch: &JobLaunch, read: impl FnOnce(&R) -> Vec<Reading>) -> Outcome {
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(launch, rank, line, self.interrupt);
         let starter = self.config.starter;
         let (failure, culprits) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {

@@ -30,10 +30,11 @@ pub fn arguments(test: Test, case: Case, device: DeviceKind, choice: DeviceChoic
     }
 }
 
-/// Returns a training run of some seconds. Without overlap a rank's own time ends with backward, before it waits for others.
+/// Returns a training run of some seconds. Without overlap a rank's own time ends with backward, before it waits for others;
+/// all ranks have the same batch, so that their fingerprints can be compared.
 fn training(device: DeviceKind) -> TrainConfig {
     let exchange = ExchangeConfig { nccl_algo: NcclAlgorithm::Auto, ..ExchangeConfig::default() };
-    let common = TrainConfig { overlap: Switch::Off, exchange, ..TrainConfig::default() };
+    let common = TrainConfig { overlap: Switch::Off, fingerprint: true, exchange, ..TrainConfig::default() };
     match device {
         DeviceKind::Cuda => TrainConfig { dtype: Dtype::Fp16, batch_size: 64, iterations: 60, warmup: 20, ..common },
         DeviceKind::Cpu => TrainConfig {

@@ -1,8 +1,10 @@
 //! Readings of a job from its record.
 
-use ringmark_core::accept::{Metric, Reading};
+use std::collections::BTreeSet;
+
+use ringmark_core::accept::{JobFingerprints, Metric, Reading};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
-use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::train::{Fingerprints, RunRecord};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::{median, percentile};
@@ -34,6 +36,25 @@ pub fn training(record: &RunRecord) -> Vec<Reading> {
     let rates = record.end.iter().flat_map(|end| &end.matrix_product).zip(0..);
     readings.extend(rates.map(|(rate, rank)| Reading { metric: Metric::MatrixRate, value: rate.0, rank: Some(rank) }));
     readings
+}
+
+/// Returns the fingerprints of a job. Differences between ranks with different devices or threads are left out: these
+/// add in another order.
+pub fn fingerprints(record: &RunRecord) -> Option<JobFingerprints> {
+    let environment = &record.header.environment;
+    let ranks = &record.header.ranks;
+    let devices: BTreeSet<String> =
+        ranks.iter().map(|rank| format!("{}, {} threads", rank.device_name, rank.threads)).collect();
+    let text = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".to_owned());
+    let values = record.end.as_ref()?.fingerprints.clone()?;
+    let difference = values.difference.filter(|_| devices.len() == 1);
+    let software = [
+        format!("ringmark {}, libtorch {}", environment.ringmark_version, environment.libtorch_version),
+        format!("CUDA {}, driver {}", text(&environment.cuda_version), text(&environment.driver_version)),
+        format!("{} ranks", ranks.len()),
+    ];
+    let platform: Vec<String> = software.into_iter().chain(devices).collect();
+    Some(JobFingerprints { platform: platform.join("; "), values: Fingerprints { difference, ..values } })
 }
 
 /// Returns the bus bandwidth at the median time of each size, smallest size first.

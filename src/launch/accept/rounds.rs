@@ -108,12 +108,12 @@ fn run_round(
             return Ok(());
         }
         let (job, name) = (&round.jobs[*index], file_name(round, number, *index));
-        let Some(outcome) = runner.run(job, &name)? else { return Ok(()) };
+        let Some((outcome, fingerprints)) = runner.run(job, &name)? else { return Ok(()) };
         if let Outcome::Failed { reason, .. } = &outcome {
             let hosts: Vec<String> = runner.hosts(job).into_iter().map(|host| host.name).collect();
             printer.line(&format!("  {} on {} failed: {reason}", job.test, hosts.join(", ")));
         }
-        let measurement = Measurement { stage: round.stage, round: number, job: job.clone(), outcome };
+        let measurement = Measurement { stage: round.stage, round: number, job: job.clone(), outcome, fingerprints };
         journal.lock().unwrap_or_else(PoisonError::into_inner).add_measurement(measurement)
     });
     ends.into_iter().collect()
