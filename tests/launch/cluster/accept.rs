@@ -12,7 +12,7 @@ use crate::support::sandbox::{run, words};
 use crate::support::worker;
 
 /// Only a host or link without any speed counts as slow: the hosts share two cores.
-const CRITERIA: &str = "smallest_defect = 0.95\nmissed = 0.1\n";
+const CRITERIA: &str = "smallest_defect = 0.95\nmissed = 0.1\nmax_repeats = 2\nstages = [\"alone\", \"pairs\"]\n";
 
 #[test]
 fn unreachable_host_and_cut_link_are_named() {
