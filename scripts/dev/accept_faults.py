@@ -5,8 +5,12 @@
 
 Creates the hosts with scripts/dev/cluster.sh (needs root) and one more, from which ringmark runs. Each host has one core for a
 share of the time that is the same for all of them, so that they are as fast as each other on a machine with few cores.
-Faults: clean, quota (half of the core time), link (an outgoing rate), pair (packets between two hosts are dropped), dead (a
-host loses its network during the pairs), unreachable (a host without a network), several. Without arguments: all, and clean as often as --clean. Writes a Markdown table and the folders of all runs.
+Faults: clean, quota (half of the core time), link (an outgoing rate), pair (packets between two hosts are dropped),
+dead-STAGE (a host loses its network after the first measurement of alone, pairs or groups), unreachable (a host without a
+network), disk (a full temporary folder), version (another build of the worker), and several of them at once. Without
+arguments: all, and clean as often as --clean. Writes a Markdown table and the folders of all runs.
+
+For disk, --ringmark, --worker and --out may not be in /tmp.
 """
 
 import argparse
@@ -14,6 +18,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -81,14 +86,14 @@ def journal_has(out, stage):
         return False
 
 
-def during_pairs(action):
-    """Returns a fault that happens once the first pair was measured."""
+def dead_from(host, stage):
+    """Returns a fault that cuts off the host once a job of the stage was measured."""
 
-    def start(cluster, out):
+    def start(cluster, out, worker):
         def wait():
-            while not journal_has(out, "pairs"):
+            while not journal_has(out, stage):
                 time.sleep(0.2)
-            action(cluster)
+            cluster.on(host, "ip link set eth0 down")
 
         threading.Thread(target=wait, daemon=True).start()
 
@@ -99,21 +104,48 @@ def drop_packets(cluster, host, other):
     cluster.on(host, f"iptables -A OUTPUT -d 10.77.0.{other} -j DROP")
 
 
-def several(cluster, out):
-    for fault in ("quota", "pair", "unreachable"):
-        FAULTS[fault][1](cluster, out)
+def fill_disk(cluster, host):
+    cluster.on(host, "mount -t tmpfs -o size=4m tmpfs /tmp")
+    cluster.on(host, "dd if=/dev/zero of=/tmp/full bs=4096 count=1024 status=none")
+
+
+def replace_worker(cluster, host, out, worker):
+    """Shows the host a worker that differs in its last byte."""
+    out.mkdir(parents=True, exist_ok=True)
+    other = out / "other-worker"
+    shutil.copy2(worker, other)
+    with other.open("ab") as file:
+        file.write(b"\n")
+    cluster.on(host, f"mount --bind {other} {worker}")
+
+
+def at_once(*faults):
+    """Returns a fault that consists of others."""
+    what = "; ".join(FAULTS[fault][0] for fault in faults)
+    named = [part for fault in faults for part in FAULTS[fault][2]]
+
+    def start(cluster, out, worker):
+        for fault in faults:
+            FAULTS[fault][1](cluster, out, worker)
+
+    return what, start, named
 
 
 # Name: what is done, how, and the parts of the fleet that must be named: hosts, links, GPUs.
 FAULTS = {
-    "clean": ("nothing", lambda cluster, out: None, []),
-    "quota": ("host 5: half of its core time", lambda cluster, out: cluster.set_share(5, cluster.share / 2), ["5"]),
-    "link": ("host 3: 40 Mbit/s (tbf)", lambda cluster, out: cluster.on(3, "tc qdisc replace dev eth0 root tbf rate 40mbit burst 256k latency 50ms"), ["3"]),
-    "pair": ("hosts 2 and 6: packets dropped (iptables)", lambda cluster, out: drop_packets(cluster, 2, 6), ["2-6"]),
-    "dead": ("host 7: link down during the pairs", during_pairs(lambda cluster: cluster.on(7, "ip link set eth0 down")), ["7"]),
-    "unreachable": ("host 8: link down before the start", lambda cluster, out: cluster.on(8, "ip link set eth0 down"), ["8"]),
-    "several": ("quota, pair and unreachable at once", several, ["5", "8", "2-6"]),
+    "clean": ("nothing", lambda cluster, out, worker: None, []),
+    "quota": ("host 5: half of its core time", lambda cluster, out, worker: cluster.set_share(5, cluster.share / 2), ["5"]),
+    "link": ("host 3: 40 Mbit/s (tbf)", lambda cluster, out, worker: cluster.on(3, "tc qdisc replace dev eth0 root tbf rate 40mbit burst 256k latency 50ms"), ["3"]),
+    "pair": ("hosts 2 and 6: packets dropped (iptables)", lambda cluster, out, worker: drop_packets(cluster, 2, 6), ["2-6"]),
+    "dead-alone": ("host 1: link down while hosts are alone", dead_from(1, "alone"), ["1"]),
+    "dead-pairs": ("host 7: link down during the pairs", dead_from(7, "pairs"), ["7"]),
+    "dead-groups": ("host 2: link down during the groups", dead_from(2, "groups"), ["2"]),
+    "unreachable": ("host 8: link down before the start", lambda cluster, out, worker: cluster.on(8, "ip link set eth0 down"), ["8"]),
+    "disk": ("host 4: full temporary folder", lambda cluster, out, worker: fill_disk(cluster, 4), ["4"]),
+    "version": ("host 6: another worker", lambda cluster, out, worker: replace_worker(cluster, 6, out, worker), ["6"]),
 }  # fmt: skip
+FAULTS["several"] = at_once("quota", "pair", "unreachable")
+FAULTS["others"] = at_once("link", "dead-pairs", "disk", "version")
 
 
 def run(fault, number, options):
@@ -121,7 +153,7 @@ def run(fault, number, options):
     what, inject, expected = FAULTS[fault]
     out = pathlib.Path(options.out).resolve() / (fault if number == 1 else f"{fault}_{number}")
     with Cluster(options.hosts, options.share) as cluster:
-        inject(cluster, out)
+        inject(cluster, out, options.worker)
         hosts = ",".join(f"{cluster.name(host)}:1" for host in range(1, options.hosts + 1))
         command = ["accept", "--hosts", hosts, "--device", "cpu", "--stall-timeout", "10", "--out", str(out)]
         command += ["--worker", options.worker, *shlex.split(options.options)]
