@@ -242,21 +242,6 @@ fn rounds_use_each_host_once_and_end() {
     }
 }
 
-/// A host with slow jobs is confirmed with a partner that fails from then on, and that is found.
-#[test]
-fn confirmation_ends_if_the_partner_is_bad() {
-    for seed in 0..20 {
-        let dead = [8, 9].map(|host| Defect::Dead { host, from: Stage::Groups, is_named: false });
-        let fleet = SimulatedFleet { accidents: 0.03, ..fleet(16, seed, dead) };
-        let (search, mut done, mut number) = (search(&fleet), Vec::new(), 0);
-        while let Some(round) = search.next(&[], &done) {
-            number += 1;
-            assert!(number < 200, "seed {seed}: {round:?}");
-            done.extend(fleet.run(&round, number));
-        }
-    }
-}
-
 #[test]
 fn soak_finds_a_host_that_becomes_slow() {
     let fleet = fleet(8, 5, [Defect::Dead { host: 2, from: Stage::Soak, is_named: true }]);
