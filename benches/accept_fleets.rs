@@ -199,7 +199,7 @@ fn measure(fleet: &SimulatedFleet, is_verbose: bool) -> Outcome {
         outcome.suspected += usize::from(suspected.remove(&subject));
     }
     if is_verbose {
-        eprintln!("  rounds and time of planning by stage: {stages:?}");
+        eprintln!("{:?}\n  rounds and time of planning by stage: {stages:?}", fleet.defects);
         for judged in verdict.hosts.iter().chain(&verdict.links).chain(&verdict.fleet).chain(&verdict.switches) {
             if judged.fitness > Fitness::NotTested {
                 let texts: Vec<&str> = judged.evidence.iter().map(|evidence| &evidence.text[..]).collect();

@@ -32,7 +32,6 @@ struct Tally {
     explained: usize,
     jobs: usize,
     is_training: bool,
-    confirmations: usize,
 }
 
 /// Confirms hosts that were slow with every partner, and measures those with single slow jobs again. Counts only
@@ -70,6 +69,11 @@ pub fn slow_at_times(
     let is_counted = |done: &Measurement| {
         done.round < end && done.job.hosts.len() <= 2 && done.stage != Stage::Groups && done.stage != Stage::Whole
     };
+    // All of them, also with hosts or links that are no longer counted below: the number of repeats is limited.
+    let mut confirmations = vec![0; state.fleet.len()];
+    for done in done.iter().filter(|done| is_counted(done) && done.stage == Stage::Confirmation) {
+        done.job.hosts.iter().for_each(|host| confirmations[*host] += 1);
+    }
     loop {
         let mut tallies: Vec<Tally> = (0..state.fleet.len()).map(|_| Tally::default()).collect();
         let (mut slow, mut jobs, mut links) = (0, 0, BTreeSet::new());
@@ -91,7 +95,6 @@ pub fn slow_at_times(
                 tally.explained += usize::from(*is_slow && has_bad_link);
                 tally.jobs += 1;
                 tally.is_training |= *is_slow && done.job.test == Test::Training;
-                tally.confirmations += usize::from(done.stage == Stage::Confirmation);
             }
         }
         let chance = |tally: &Tally| {
@@ -117,15 +120,14 @@ pub fn slow_at_times(
         if !state.runs(Stage::Confirmation) {
             return Vec::new();
         }
-        let is_left = |tally: &Tally| tally.confirmations < state.max_repeats();
         return doubtful
             .iter()
-            .filter(|(_, tally, _)| is_left(tally))
+            .filter(|(host, ..)| confirmations[*host] < state.max_repeats())
             .filter_map(|(host, tally, _)| match tally.is_training {
                 true => Some(Job { test: Test::Training, hosts: vec![*host] }),
                 false => {
                     let partners = partners.of(state, *host);
-                    let partner = partners.get(tally.confirmations % partners.len().max(1))?;
+                    let partner = partners.get(confirmations[*host] % partners.len().max(1))?;
                     Some(Job::of_pair(*host, *partner))
                 }
             })
@@ -228,6 +230,8 @@ impl GoodPartners {
     fn of(&self, state: &State, host: usize) -> Vec<usize> {
         let good = self.0.get(&state.hardware[host]).map_or(&[][..], Vec::as_slice);
         let first = PARTNERS * host % good.len().max(1);
-        good.iter().cycle().skip(first).take(good.len()).filter(|good| **good != host).take(PARTNERS).copied().collect()
+        // Hosts can have been found since.
+        let is_partner = |good: &&usize| **good != host && !state.excluded.contains(*good);
+        good.iter().cycle().skip(first).take(good.len()).filter(is_partner).take(PARTNERS).copied().collect()
     }
 }

@@ -87,14 +87,14 @@ impl Search {
                 state.report(Subject::Host(found.host), Cause::Facts, Fitness::Unfit, evidence);
             }
         }
-        let is_group = |done: &&Measurement| matches!(done.stage, Stage::Groups | Stage::Whole);
-        let first_group = done.iter().filter(is_group).map(|done| done.round).min().unwrap_or(u32::MAX);
+        let is_later = |done: &&Measurement| matches!(done.stage, Stage::Groups | Stage::Whole | Stage::Soak);
+        let first_later = done.iter().filter(is_later).map(|done| done.round).min().unwrap_or(u32::MAX);
         type Step<'s> = (Stage, &'s dyn Fn(&mut State) -> Vec<Job>);
         let soak = |state: &mut State| soak(state, done);
         let steps: [Step; 6] = [
             (Stage::Alone, &|state| alone::alone(state, Stage::Alone, alone::REPEATS)),
             (Stage::Pairs, &|state| pairs::pairs(state, Stage::Pairs)),
-            (Stage::Confirmation, &|state| confirmation::confirm_hosts(state, done, first_group)),
+            (Stage::Confirmation, &|state| confirmation::confirm_hosts(state, done, first_later)),
             (Stage::Groups, &groups::groups),
             (Stage::Confirmation, &|state| confirmation::confirm_candidates(state, done)),
             (Stage::Soak, &soak),
@@ -147,6 +147,7 @@ fn soak(state: &mut State, done: &[Measurement]) -> Vec<Job> {
     state.known_slow_jobs.clear();
     let slow = state.slow_jobs(done);
     let partners = confirmation::GoodPartners::new(state, done, &slow);
+    state.stage = Stage::Confirmation;
     confirmation::slow_at_times(state, done, &slow, u32::MAX, &partners)
 }
 
