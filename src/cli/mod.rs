@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`generate`] | commands generated from the definitions: completions, man |
 //! | [`json`] | the option of every command with a table |
-//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, doctor |
+//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, accept; and doctor |
 //! | [`pack`] | the command that creates data: pack |
 //! | [`schema`] | the JSON Schema of files and responses |
 //! | [`read`] | commands that read results: extract, check, diff, report, predict |
@@ -28,6 +28,7 @@ use ringmark_core::options::help;
 use ringmark_core::options::migration_hints::{self, MigrationHint};
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
+use crate::cli::launch::accept::AcceptOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
 use crate::cli::pack::PackOptions;
@@ -38,6 +39,7 @@ use crate::cli::read::predict::PredictOptions;
 use crate::cli::read::report::ReportOptions;
 use crate::cli::schema::SchemaOptions;
 use crate::cli::watch::WatchOptions;
+use crate::launch::accept::command as accept;
 use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
 use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
@@ -146,7 +148,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
         Some(command) if launch::Benchmark::has_subcommand(command) => {
             &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
-        Some("doctor") => &[migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS],
+        Some("doctor" | "accept") => &[migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS],
         Some(option) if option.starts_with('-') => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
         _ => &[migration_hints::READER_HINTS],
     };
@@ -168,7 +170,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
 
 /// Returns true for a command that writes a folder of results and takes no word without an option.
 fn takes_out(typed: &[String]) -> bool {
-    typed.get(1).is_some_and(|command| ["sweep", "score", "bandwidth"].contains(&command.as_str()))
+    typed.get(1).is_some_and(|command| ["sweep", "score", "bandwidth", "accept"].contains(&command.as_str()))
 }
 
 /// Subcommand of the program.
@@ -181,6 +183,10 @@ pub enum Command {
     Watch(WatchOptions),
     /// Check every host (ssh, programs, devices, network); print each problem with its fix
     Doctor(DoctorOptions),
+    /// Find the hosts, GPUs and links of a cluster that are not fit
+    ///
+    /// Runs short jobs on every host alone, on pairs, on groups and on all of them, and compares the hosts.
+    Accept(Box<AcceptOptions>),
     /// Print the figures of a result, and write them as JSON, CSV and Markdown
     Extract(ExtractOptions),
     /// Check that a result is complete, unedited, consistent and reliable
@@ -211,6 +217,7 @@ impl Command {
             Command::Benchmark(benchmark) => benchmark.run(),
             Command::Watch(options) => live::watch::run(&options.into_config(), crate::read::extract::summary),
             Command::Doctor(options) => options.into_config().and_then(|config| doctor::run(&config)),
+            Command::Accept(options) => options.into_config().and_then(|config| accept::run(&config)),
             Command::Extract(options) => options.into_request().and_then(|request| match request {
                 ExtractRequest::Figures(config) => crate::read::extract::run(&config),
                 ExtractRequest::Export(config) => crate::read::export::run(&config),

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`dimension`] | dimensions of figures: network, precision, device, case, phase, unit |
 //! | [`options`] | options, each declared once: field, clap, default, validation, a worker's arguments, settings |
+//! | [`accept`] | acceptance of a cluster: search for unfit hosts, GPUs and links |
 //! | [`benchmark`] | configuration and record of each benchmark, and shared parts |
 //! | [`mod@file`] | file formats: header and version, names, atomic writes |
 //! | [`manifest`] | manifest of a sweep: conditions, environment, state of each run |
@@ -22,6 +23,7 @@
 //! | [`untrusted_text`] | untrusted text, sanitized for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
+pub mod accept;
 pub mod benchmark;
 pub mod dimension;
 pub mod file;

@@ -2,6 +2,7 @@
 
 use schemars::{Schema, schema_for};
 
+use crate::accept::{Line, Verdict};
 use crate::benchmark::RECORDS;
 use crate::manifest::Manifest;
 use crate::progress::Progress;
@@ -9,6 +10,11 @@ use crate::progress::Progress;
 /// Returns the schemas of all files, with their names.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
     let records = RECORDS.iter().map(|record| (record.name, (record.schema)()));
-    let others = [("manifest", schema_for!(Manifest)), ("progress", schema_for!(Progress))];
+    let others = [
+        ("manifest", schema_for!(Manifest)),
+        ("progress", schema_for!(Progress)),
+        ("accept", schema_for!(Verdict)),
+        ("accept_journal", schema_for!(Line)),
+    ];
     records.chain(others).collect()
 }

@@ -8,7 +8,9 @@
 //! | [`job`] | one launch: its command line, processes, log and record |
 //! | [`doctor`] | examines every host before a job does |
 //! | [`sweep`] | runs a plan of many jobs, one after the other |
+//! | [`accept`] | runs rounds of jobs that find hosts and links that are not fit |
 
+pub mod accept;
 pub mod cluster;
 pub mod doctor;
 pub mod job;

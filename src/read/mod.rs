@@ -11,6 +11,7 @@
 //! | [`export`] | option of `extract`: figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
 //! | [`check`] | command: checks that a result is complete, unedited, by the rules and reliable |
 //! | [`diff`] | command: comparison of two results |
+//! | [`accept`] | report of a fleet that `ringmark accept` tested |
 //! | [`report`] | command: a page, a picture, or tables with bars, for one or more results |
 //! | [`report_json`] | JSON of a report |
 //! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
@@ -31,6 +32,7 @@
 //! | row | a case in a table or in a file | `Row`, `JsonRow`, `ScoreRow` |
 //! | series | cases in a chart | `PageSeries`, `BatchSeries` |
 
+pub mod accept;
 pub mod analyze;
 pub mod benchmark;
 pub mod check;

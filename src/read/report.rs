@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
+use crate::read::accept;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
@@ -83,21 +84,34 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
     let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
+    if let Some((folder, journal)) = accept::find(&config.folders)? {
+        ensure!(
+            config.warmup.is_none() && config.price.is_none() && !config.published,
+            usage(anyhow!("--warmup, --published and --price do not apply to {}: omit them", folder.display()))
+        );
+        let verdict = accept::verdict(folder, &journal)?;
+        let is_instead = config.json.write(&verdict)?;
+        return write(config, format, is_instead, &accept::document(folder, &journal, &verdict, &config.links)?);
+    }
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());
     let is_instead = config.json.write(&report_json::build_report(&results, config.published))?;
-    let document = document(&results, config.published, &config.links);
-    match &config.out {
-        Some(path) => output::write_file(path, &render(&document, format, WIDTH))?,
-        None if is_instead => {}
-        None => {
-            let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
-            output::print(&render(&document, format, width))?;
-        }
-    }
+    write(config, format, is_instead, &document(&results, config.published, &config.links))?;
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
     let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
     output::check_complete("the figures are", left_out)
+}
+
+/// Writes the report to the file, or prints it unless JSON `is_instead` printed.
+fn write(config: &ReportConfig, format: ReportFormat, is_instead: bool, document: &Document) -> anyhow::Result<()> {
+    match &config.out {
+        Some(path) => output::write_file(path, &render(document, format, WIDTH)),
+        None if is_instead => Ok(()),
+        None => {
+            let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
+            output::print(&render(document, format, width))
+        }
+    }
 }
 
 /// Returns the whole report; `published` adds rows published by others for the same conditions.

@@ -25,9 +25,6 @@ mod job;
 mod measure;
 mod model;
 #[cfg(test)]
-#[path = "../core/stats/random.rs"]
-mod random;
-#[cfg(test)]
 #[path = "../../tests/support/temporary_folder.rs"]
 mod temporary_folder;
 #[cfg(test)]

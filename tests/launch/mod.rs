@@ -1,5 +1,6 @@
 //! Sweeps and their environment: hosts, schedulers, faults, interruptions.
 
+mod accept;
 mod batch_without_memory;
 mod cluster;
 mod doctor;

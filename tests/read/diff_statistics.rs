@@ -10,8 +10,8 @@ use ringmark_core::stats::comparison::{Thresholds, Verdict, compare};
 use ringmark_core::stats::summary;
 
 use crate::support::diff::diff;
-use crate::support::random::Random;
 use crate::support::runs::Folder;
+use ringmark_core::stats::random::Random;
 
 /// Forty consecutive runs of one real configuration, on a machine with other load (`results/README.md`).
 const SAME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results/same-40-times");

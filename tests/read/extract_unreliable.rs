@@ -1,7 +1,7 @@
 //! Marks and warnings of `ringmark extract` for unreliable figures.
 
 use expect_test::expect;
-use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::train::{FingerprintedValues, Fingerprints, RankDifference, RunRecord};
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
 use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::{HostUse, RankUse};
@@ -92,6 +92,24 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     let (_, table, _) = sound.extract(&[]);
     assert!(!table.contains("QUOTED") && !table.contains("(1"), "{table}");
     assert_eq!(sound.result()["rn50"]["1n1g"]["is_reliable"], true);
+}
+
+#[test]
+fn case_with_wrong_values_is_unreliable() {
+    let folder = Folder::new();
+    folder.run(&record("1n1g", 1, 0.5));
+    let mut corrupt = disturbed(record("1n4g", 1, 1.6), 0.1);
+    let difference = RankDifference { values: FingerprintedValues::Gradients, iteration: 12, ranks: vec![3] };
+    corrupt.end.as_mut().expect("sound").fingerprints =
+        Some(Fingerprints { difference: Some(difference), ..Fingerprints::default() });
+    folder.run(&corrupt);
+    let (_, table, _) = folder.extract(&[]);
+    let warning = "warning: unreliable: 1n4g: ranks computed different values in run 1 (rank 3 on host a): test the hardware, \
+                   and repeat the sweep without it\n";
+    assert!(table.contains(warning), "{table}");
+    assert!(table.contains("rank 3 on host a differs from 3 other ranks in gradients in iteration 12: "), "{table}");
+    let result = &folder.result()["rn50"];
+    assert_eq!((&result["1n4g"]["is_reliable"], &result["1n1g"]["is_reliable"]), (&false.into(), &true.into()));
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod extract_excluded;
 mod extract_other_tools;
 mod extract_unreliable;
 mod figures;
+mod fleet;
 mod kv_store_tables;
 mod predict;
 mod predict_kv_stores;

@@ -25,10 +25,10 @@ use serde_json::Value;
 
 use crate::support::bandwidth as fixtures;
 use crate::support::model_cluster::ModelCluster;
-use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record, record};
 use crate::support::sandbox::{check_refusals, fails, lines_with, refused, ringmark, run, succeeds};
 use crate::support::temporary_folder::without_folder;
+use ringmark_core::stats::random::Random;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")

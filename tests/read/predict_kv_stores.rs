@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::support::kv_store_cluster::{Exchange, KvStoreCluster, NETWORKS, TransferPath};
 use crate::support::model_cluster::ModelCluster;
 use crate::support::predictions::{MEASURED, assert_covered, evidence, group_of};
-use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record};
 use crate::support::sandbox::{self, check_refusals, lines_with, refused, ringmark};
+use ringmark_core::stats::random::Random;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")

@@ -12,10 +12,10 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use crate::support::bandwidth as fixtures;
 use crate::support::model_cluster::ModelCluster;
 use crate::support::predictions::{MEASURED, assert_covered, evidence};
-use crate::support::random::Random;
 use crate::support::runs::{Folder, record};
 use crate::support::sandbox::{self, refused, ringmark};
 use crate::support::shard_cluster::{Algorithm, ShardCluster};
+use ringmark_core::stats::random::Random;
 
 const STRATEGIES: [KvStore; 4] =
     [KvStore::ShardOptimizer, KvStore::ShardGradients, KvStore::ShardWeights, KvStore::Hybrid];

@@ -10,7 +10,7 @@ use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, KeyPlacement, KvStore, Phase, Phases, Seconds};
 
 use crate::support::model_cluster::{ModelCluster, place_ranks};
-use crate::support::random::Random;
+use ringmark_core::stats::random::Random;
 
 /// Array lengths in backward order: some arrays are cut into slices, some are not.
 const ARRAYS: [usize; 12] = [

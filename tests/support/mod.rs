@@ -21,8 +21,6 @@ pub mod model_cluster;
 pub mod other_readers;
 pub mod predictions;
 pub mod prerequisite;
-#[path = "../../src/core/stats/random.rs"]
-pub mod random;
 pub mod report;
 pub mod runs;
 pub mod safetensors;

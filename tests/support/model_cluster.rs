@@ -3,8 +3,8 @@
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{Case, Seconds};
 
-use crate::support::random::Random;
 use crate::support::runs::{Folder, record};
+use ringmark_core::stats::random::Random;
 
 pub trait ModelCluster {
     /// Number of iterations averaged for the true value.

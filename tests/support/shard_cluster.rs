@@ -6,7 +6,7 @@ use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, KvStore, Phase, Phases, Seconds};
 
 use crate::support::model_cluster::{ModelCluster, place_ranks};
-use crate::support::random::Random;
+use ringmark_core::stats::random::Random;
 
 /// Sizes of the buckets in bytes, in backward order.
 const BUCKETS: [f64; 6] = [26e6, 18e6, 27e6, 25.6e6, 24e6, 6e6];

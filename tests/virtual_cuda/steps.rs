@@ -23,6 +23,20 @@ use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 // ---------------------------------------------------------------------------------------------------
 
 #[test]
+fn flipped_bit_is_found_on_gpus() {
+    for (more, expected) in [("", None), ("--inject flip:3:1:20", Some((3, vec![1])))] {
+        let run = Virtual::ranks(3, &format!("{SMALL} --iters 4 --fingerprint --overlap off {more}"));
+        let (finished, reports) = run.finish();
+        assert!(reports.iter().all(|report| report.races == 0), "{reports:?}");
+        let fingerprints = finished.valid_record().end.expect("an end").fingerprints.expect("recorded");
+        assert_eq!((fingerprints.gradients.len(), fingerprints.weights.len()), (4, 4));
+        assert_ne!(fingerprints.weights[0], fingerprints.weights[1]);
+        let difference = fingerprints.difference.map(|difference| (difference.iteration, difference.ranks));
+        assert_eq!(difference, expected, "{more}");
+    }
+}
+
+#[test]
 fn virtual_gpus_match_cpus() {
     let cpu = |ranks, options: &str| {
         let run = Run::ranks(ranks, &format!("--device cpu {options}"));

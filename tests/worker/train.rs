@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::benchmark::train::{FingerprintedValues, RankDifference, RunEnd, RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::benchmark::{Record, RunProfile, SweepRecord};
 use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, Layout, Model, Phase};
@@ -603,6 +603,36 @@ fn straggler_is_named_in_log_record_and_table() {
     }
 }
 
+#[test]
+fn flipped_bit_names_rank_and_iteration() {
+    let run = |ranks: u32, more: &str| {
+        let options = format!("--model mxnet-lenet --image-size 28 --iters 5 --fingerprint --overlap off {more}");
+        Run::ranks(ranks, &options).valid_record().end.expect("an end")
+    };
+    let fingerprints = |end: &RunEnd| end.fingerprints.clone().expect("recorded");
+    let good = run(3, "");
+    let expected = fingerprints(&good);
+    assert_eq!((expected.gradients.len(), expected.weights.len(), &expected.difference), (5, 5, &None));
+    assert_ne!(expected.gradients[0], expected.gradients[1]);
+    assert!(good.warnings.iter().all(|warning| warning.kind != WarningKind::Corruption), "{:?}", good.warnings);
+    assert_eq!(fingerprints(&run(3, "--backend mpi")).gradients[..1], expected.gradients[..1], "the same batch");
+    assert_eq!(fingerprints(&run(3, "")), expected, "repeats to the bit");
+
+    let flipped = run(3, "--inject flip:3:1:20");
+    let found = fingerprints(&flipped);
+    let difference = |iteration, ranks: &[u32]| {
+        Some(RankDifference { values: FingerprintedValues::Gradients, iteration, ranks: ranks.to_vec() })
+    };
+    assert_eq!(found.difference, difference(3, &[1]));
+    assert_eq!((&found.gradients[..3], &found.weights[..2]), (&expected.gradients[..3], &expected.weights[..2]));
+    let warning = flipped.warnings.iter().find(|warning| warning.kind == WarningKind::Corruption).expect("a warning");
+    assert!(warning.about.starts_with("rank 1 on host "), "{warning:?}");
+    assert!(warning.text.contains(" differs from 2 other ranks in gradients in iteration 3: "), "{warning:?}");
+
+    assert_eq!(fingerprints(&run(2, "--inject flip:3:1:20")).difference, difference(3, &[0, 1]), "no majority");
+    assert_eq!(fingerprints(&run(3, "--wire fp16 --inject flip:2:2:0")).difference, difference(2, &[2]));
+}
+
 // --- other networks, and other benchmarks
 // -----------------------------------------------------------------------------
 
@@ -714,7 +744,7 @@ fn invalid_options_are_rejected_with_a_reason() {
         error: --backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto
         error: invalid value 'fp8' for '--dtype <TYPE>'
           tip: use fp32, tf32, fp16 or bf16
-        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
+        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT, slow:RANK:PERCENT
 
         For more information, try '--help'.
         error: --dtype tf32 needs a GPU of compute capability 8.0 or higher, but this rank uses the CPU: use fp32 or bf16

@@ -10,6 +10,7 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
+use ringmark_core::accept::Journal;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::manifest::Manifest;
@@ -29,6 +30,9 @@ const COMMAND_LINE_ONLY: [&str; 6] = [CONFIG, SAVE_CONFIG, "dry-run", "verbose",
 
 /// Options that are not saved: destinations and monitoring belong to a single start, and the rest duplicate others.
 const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
+
+/// Command that keeps a journal instead of a manifest.
+const ACCEPT: &str = "accept";
 
 /// Key of the command that the options in a file belong to.
 const COMMAND: &str = "command";
@@ -209,11 +213,15 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
     let matches = program.clone().ignore_errors(true).try_get_matches_from(typed).ok()?;
     let (name, matches) = matches.subcommand()?;
     let is_resumed = matches.try_get_one::<bool>("resume").ok()? == Some(&true)
-        && !matches.contains_id(CONFIG)
+        && !matches.try_contains_id(CONFIG).unwrap_or(false)
         && given(matches, ValueSource::CommandLine).all(|id| is_of_start(&id));
     let out = matches.try_get_one::<PathBuf>("out").ok()?.filter(|_| is_resumed)?;
-    // The session reports an unreadable manifest.
-    let earlier = Manifest::find(out).ok()??.command.into_iter().map(OsString::from).collect();
+    // The command itself reports an unreadable manifest or journal.
+    let earlier = match name {
+        ACCEPT => Journal::find(out).ok()??.header.command,
+        _ => Manifest::find(out).ok()??.command,
+    };
+    let earlier = earlier.into_iter().map(OsString::from).collect();
     let earlier = expand(program, earlier, |error, _| error).ok()?;
     let earlier = program.clone().try_get_matches_from(earlier).ok()?;
     let (_, earlier) = earlier.subcommand().filter(|(earlier, _)| *earlier == name)?;

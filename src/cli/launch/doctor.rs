@@ -7,7 +7,7 @@ use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::clap_binding::keyword;
 
 use crate::cli::json::JsonOption;
-use crate::cli::launch::hosts::{HostOptions, Machine};
+use crate::cli::launch::hosts::{HostOptions, HostQuery, Machine};
 use crate::launch::cluster::hosts;
 use crate::launch::doctor::command::DoctorConfig;
 use crate::launch::doctor::network::NetworkTestScope;
@@ -68,7 +68,8 @@ impl DoctorOptions {
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
         // Hosts are not queried for slots: no ranks are started, and this command itself reports unreachable hosts.
         let machine = Machine::read(self.device, self.hosts.gpus());
-        let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } = self.hosts.into_config(&machine, false)?;
+        let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
+            self.hosts.into_config(&machine, HostQuery::None)?;
         let depth = if self.quick { NetworkTestScope::Quick } else { NetworkTestScope::Full };
         let json = self.json.into_json();
         let hosts = hosts::with_server_hosts(hosts.all(), &self.server_hosts);

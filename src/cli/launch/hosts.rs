@@ -77,8 +77,8 @@ impl HostOptions {
     }
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors. Hosts without a number of ranks
-    /// are queried if `queries_hosts`, and get one rank otherwise.
-    pub(super) fn into_config(self, machine: &Machine, queries_hosts: bool) -> anyhow::Result<LaunchConfig> {
+    /// are queried as `query` says.
+    pub(super) fn into_config(self, machine: &Machine, query: HostQuery) -> anyhow::Result<LaunchConfig> {
         let list = match (self.hosts, &self.hostfile) {
             (None, Some(file)) => Some(TypedHosts::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
@@ -88,12 +88,21 @@ impl HostOptions {
         // A scheduler provides the number of ranks per host, and ssh may not be available.
         let mut processors = BTreeMap::new();
         let found = match &list {
-            Some(list) if !queries_hosts => vec![1; list.without_slots().len()],
+            Some(list) if query == HostQuery::None => vec![1; list.without_slots().len()],
             Some(list) if self.launcher == starter::MPIRUN => {
                 let names = list.without_slots();
-                let found = machine.request(&ssh).query(&names).map_err(usage)?;
-                processors = names.into_iter().map(str::to_owned).zip(found.iter().cloned()).collect();
-                found.into_iter().map(|found| found.slots(machine.device)).collect()
+                let request = machine.request(&ssh);
+                let found = match query {
+                    HostQuery::Reachable => request.query_reachable(&names).map_err(usage)?,
+                    HostQuery::All | HostQuery::None => {
+                        request.query(&names).map_err(usage)?.into_iter().map(Some).collect()
+                    }
+                };
+                let known = names.into_iter().map(str::to_owned).zip(&found);
+                processors = known.filter_map(|(name, found)| Some((name, found.clone()?))).collect();
+                let slots = found.iter().map(|found| found.as_ref().map(|found| found.slots(machine.device)));
+                let most = slots.clone().flatten().max().unwrap_or(1);
+                slots.map(|slots| slots.unwrap_or(most)).collect()
             }
             _ => Vec::new(),
         };
@@ -115,9 +124,20 @@ impl HostOptions {
     }
 }
 
-/// Options for launching, shared by all commands that start jobs.
+/// Query for the number of ranks of hosts that were given without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HostQuery {
+    /// Each host gets one rank.
+    None,
+    /// Every host must reply.
+    All,
+    /// A host that does not reply gets as many ranks as the largest of the others.
+    Reachable,
+}
+
+/// Options for jobs, shared by all commands that start them.
 #[derive(Debug, Args)]
-pub struct LaunchOptions {
+pub struct JobOptions {
     /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
@@ -134,13 +154,40 @@ pub struct LaunchOptions {
     /// Of more than 20 commands, prints the plan and the first one.
     #[arg(long)]
     dry_run: bool,
-    /// Print every command of a long plan, with --dry-run
-    #[arg(long, requires = "dry_run")]
-    verbose: bool,
     /// Skip the doctor, which checks the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
     /// network themselves. With --launcher slurm or gridengine it is always skipped
     #[arg(long)]
     no_doctor: bool,
+}
+
+impl JobOptions {
+    /// Returns the selected GPUs.
+    pub(super) fn gpus(&self) -> Option<&str> {
+        self.hosts.gpus()
+    }
+
+    /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
+    pub(super) fn into_config(self, machine: &Machine, query: HostQuery) -> anyhow::Result<LaunchConfig> {
+        let config = self.hosts.into_config(machine, query)?;
+        Ok(LaunchConfig {
+            timeout: self.timeout.map(Duration::from_secs),
+            stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
+            dry_run: self.dry_run,
+            doctor: config.doctor && !self.no_doctor,
+            ..config
+        })
+    }
+}
+
+/// Options for launching, shared by all commands that run cases.
+#[derive(Debug, Args)]
+pub struct LaunchOptions {
+    /// Job options.
+    #[command(flatten)]
+    jobs: JobOptions,
+    /// Print every command of a long plan, with --dry-run
+    #[arg(long, requires = "dry_run")]
+    verbose: bool,
     /// Serve the metrics of the running job to Prometheus at http://127.0.0.1:PORT/metrics; 0 selects a free port and
     /// prints it
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
@@ -161,12 +208,12 @@ const WATCHED_RANKS: usize = 512;
 impl LaunchOptions {
     /// Returns the selected GPUs.
     pub(super) fn gpus(&self) -> Option<&str> {
-        self.hosts.gpus()
+        self.jobs.gpus()
     }
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
-        let config = self.hosts.into_config(machine, true)?;
+        let config = self.jobs.into_config(machine, HostQuery::All)?;
         if let Some(gpus) = &config.options.gpus {
             // Other programs use this name for the number of GPUs.
             let number = gpus.parse().ok().filter(|number: &u32| *number > 0);
@@ -185,11 +232,7 @@ impl LaunchOptions {
             }
         }
         Ok(LaunchConfig {
-            timeout: self.timeout.map(Duration::from_secs),
-            stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
-            dry_run: self.dry_run,
             is_verbose: self.verbose,
-            doctor: config.doctor && !self.no_doctor,
             watched_ranks: if self.watch_ranks > 0 { self.watch_ranks } else { usize::MAX },
             metrics: self.metrics_port.map(|port| SocketAddr::new(self.metrics_bind, port)),
             ..config

@@ -10,7 +10,9 @@
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
 //! | [`sweep`], [`score`], [`bandwidth`], [`input`] | the commands of [`Benchmark`] |
 //! | [`doctor`] | the command that checks hosts |
+//! | [`accept`] | the command that finds hosts and links that are not fit |
 
+pub mod accept;
 pub mod axes;
 pub mod bandwidth;
 pub mod config_file;

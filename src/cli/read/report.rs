@@ -27,6 +27,8 @@ Examples:
       sweep and bandwidth on one page, and the figures as JSON
   ringmark report results/rack7_score --published -o report.html
       inference by network and batch size, next to MXNet's published figures
+  ringmark report results/accept -o fleet.html
+      hosts by speed and a matrix of the pairs, after ringmark accept
 
 Exit status 1: figures are incomplete; the report and standard error list what is omitted and why.";
 
@@ -34,7 +36,7 @@ Exit status 1: figures are incomplete; the report and standard error list what i
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReportOptions {
-    /// Folders of sweep, score, bandwidth or input, or of DLPerf's logs
+    /// Folders of sweep, score, bandwidth or input, or of DLPerf's logs; one folder of accept
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
     /// File for the report [default: the standard output]

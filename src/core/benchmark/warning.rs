@@ -20,6 +20,8 @@ keyword_enum!(
         Oversubscribed = "oversubscribed",
         /// A control group's quota that throttled ranks.
         Quota = "quota",
+        /// Ranks that compute other values than the others.
+        Corruption = "corruption",
         /// Memory errors of a GPU.
         MemoryErrors = "memory-errors",
         /// Devices or cores slowed by heat.

@@ -71,6 +71,7 @@ const GROUPS: [Group; 7] = [
             "layout",
             "kernels",
             "graphs",
+            "fingerprint",
             "seed",
         ],
     },

@@ -3,13 +3,16 @@
 pub mod allreduce_model;
 pub mod busbw;
 pub mod comparison;
+pub mod counts;
 pub mod exchange_growth;
-#[cfg(test)]
-pub(crate) mod random;
+pub mod pairing;
+pub mod random;
 pub mod run_values;
 pub mod scaling;
 pub mod scaling_loss;
+pub mod sequential;
 pub mod straggler;
 pub mod summary;
+pub mod typical;
 pub mod welch;
 pub mod work_load;

@@ -1,6 +1,8 @@
-//! Seeded random numbers, the same on every platform, for tests that simulate.
+//! Seeded random numbers, the same on every platform, for simulations and for orders that
+//! can be repeated.
 
 /// SplitMix64 generator.
+#[derive(Debug, Clone)]
 pub struct Random(pub u64);
 
 impl Random {
@@ -16,5 +18,14 @@ impl Random {
     /// Returns a normally distributed number with mean 0 and standard deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// Puts the items into a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (1..items.len()).rev() {
+            // Below 1, so that the product is at most `end`.
+            let index = (self.uniform() * (end + 1) as f64) as usize;
+            items.swap(index.min(end), end);
+        }
     }
 }

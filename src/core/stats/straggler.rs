@@ -32,8 +32,7 @@
 use std::cell::LazyCell;
 use std::cmp::Ordering;
 
-use statrs::distribution::{Binomial, DiscreteCDF};
-
+use crate::stats::counts::binomial_tail;
 use crate::stats::summary::{mean, median};
 
 /// Excess over the others from which a rank is slow. All ranks wait for the slowest, so that this share of all compute
@@ -152,15 +151,7 @@ fn noise(ratios: &[f64]) -> Option<f64> {
 }
 
 fn is_chronic(slow: usize, iterations: usize, ranks: usize) -> bool {
-    slow as f64 >= CHRONIC_SHARE * iterations as f64 && chance(slow, iterations) < CHANCE / ranks as f64
-}
-
-/// Returns `P(Binomial(iterations, 1/2) >= slow)`.
-fn chance(slow: usize, iterations: usize) -> f64 {
-    match (slow, Binomial::new(0.5, iterations as u64)) {
-        (1.., Ok(coin)) => coin.sf(slow as u64 - 1),
-        _ => 1.0,
-    }
+    slow as f64 >= CHRONIC_SHARE * iterations as f64 && binomial_tail(iterations, 0.5, slow) < CHANCE / ranks as f64
 }
 
 /// Returns the number of iterations below which no rank stands out from chance, even if it is slow in all of them.
@@ -269,7 +260,6 @@ mod tests {
         assert!((found[0].factor - 1.93).abs() < 1e-12, "{found:?}");
         // The others finish 93 ms (their median) earlier.
         assert!((found[0].wait - 0.093).abs() < 1e-12, "{found:?}");
-        assert!((chance(20, 20) - 2f64.powi(-20)).abs() < 1e-12);
         assert!((deviation(&[1.0, 2.0, 3.0, 4.0, 90.0]).expect("a list") - 1.4826).abs() < 1e-12);
     }
 

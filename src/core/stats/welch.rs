@@ -11,6 +11,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::stats::summary::{mean, standard_deviation};
+use crate::stats::typical::normal_quantile;
 
 /// Smallest number of runs on each side of an interval. That of two runs is wider than any usual difference.
 pub const RUNS_OF_INTERVAL: usize = 3;
@@ -73,11 +74,24 @@ pub fn margin_of_mean(values: &[f64]) -> Option<f64> {
     Some(student(0.975, count - 1.0) * standard_deviation(values)? / count.sqrt())
 }
 
+/// Degrees of freedom from which an expansion replaces statrs, whose search becomes slow, and does not end above 1e8.
+const MANY_FREEDOM: f64 = 300.0;
+
 /// Returns the quantile of Student's t: the value below which a proportion of `probability` lies. Infinite without a
 /// degree of freedom.
 ///
 /// `student(0.975, 8) = 2.306`.
 pub fn student(probability: f64, freedom: f64) -> f64 {
+    if freedom > MANY_FREEDOM {
+        // Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+        let z = normal_quantile(probability);
+        let terms = [
+            (z.powi(3) + z) / 4.0,
+            (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
+            (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
+        ];
+        return z + terms.iter().rev().fold(0.0, |sum, term| (sum + term) / freedom);
+    }
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |student| student.inverse_cdf(probability))
 }
 
@@ -114,6 +128,7 @@ mod tests {
             (3.7, [2.8675207071911895, 4.8692522532278275, 0.9498778242960849, 9.474240137124664]),
             (8.0, [2.306004135204166, 3.355387331333395, 0.8888895177670202, 5.041305433373456]),
             (18.0, [2.1009220402410382, 2.8784404727386077, 0.8620486679895989, 3.9216458250852084]),
+            (f64::MAX, [1.959963984540054, 2.5758293035489004, 0.8416212335729143, 3.2905267314919255]),
             (1000.0, [1.9623390808264083, 2.580754698065951, 0.8419808221624288, 3.300282648423944]),
         ] {
             for (probability, expected) in [0.975, 0.995, 0.8, 0.9995].into_iter().zip(expected) {

@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `invalidity` | reasons why a training run is invalid |
+//! | `corruption` | ranks that compute other values |
 //! | `slow_ranks` | stragglers |
 //! | `hosts` | other load and limits on the hosts |
 //! | `iterations` | iteration times |
@@ -11,6 +12,7 @@
 //! | `subject` | names of ranks and hosts in warnings, and formats of numbers |
 //! | [`thresholds`] | thresholds, with reasons |
 
+mod corruption;
 mod hosts;
 mod invalidity;
 mod iterations;
@@ -27,6 +29,7 @@ pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 pub use crate::validity::invalidity::{Invalidity, invalidity};
 
 use crate::host::Observed;
+use crate::validity::corruption::corruption;
 use crate::validity::hosts::{
     heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,
 };
@@ -43,6 +46,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let mut found = warnings_of_hosts(&seen);
     let oversubscribed = oversubscribed_hosts(&seen);
     found.extend(slow_ranks(record, counted, &seen, |host| oversubscribed.contains(host)));
+    found.extend(corruption(seen.ranks, end));
     let steps = steps(counted);
     found.extend(input(record.header.config.model.unit(), counted, &steps, end));
     found.extend(drift(&steps, end));

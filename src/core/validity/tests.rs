@@ -5,6 +5,7 @@ use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
 use crate::benchmark::kv_store::{KvStoreUse, LostRank};
 use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::fingerprints::{FingerprintedValues, Fingerprints, RankDifference};
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
 use crate::benchmark::train::work_load::WorkDivision;
@@ -122,6 +123,24 @@ fn load_before_counts_for_runs_too_short_to_measure_it() {
         &expect![
             "OtherLoad, hosts a: other processes ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure them: stop them, then repeat it"
         ],
+    );
+}
+
+#[test]
+fn ranks_with_other_values_are_named() {
+    let differing = |ranks: &[u32]| {
+        let mut record = record(&[("a", 2), ("b", 2), ("c", 2)]);
+        let difference =
+            RankDifference { values: FingerprintedValues::Gradients, iteration: 12, ranks: ranks.to_vec() };
+        end(&mut record).fingerprints = Some(Fingerprints { difference: Some(difference), ..Fingerprints::default() });
+        record
+    };
+    check(
+        [&differing(&[3]), &differing(&[0, 4, 5]), &differing(&[0, 1, 2, 3, 4, 5])],
+        &expect![[r#"
+            Corruption, rank 3 on host b: rank 3 on host b differs from 5 other ranks in gradients in iteration 12: test the memory (ECC counters, a memory test), and replace the GPU or module
+            Corruption, rank 0 on host a, host c: rank 0 on host a, host c differ from 3 other ranks in gradients in iteration 12: test the memory (ECC counters, a memory test), and replace the GPU or module
+            Corruption, the run: the ranks differ in gradients in iteration 12, and no value has a majority: repeat the run with three or more ranks, or on each host alone"#]],
     );
 }
 

@@ -71,12 +71,25 @@ pub struct ProcessorsRequest<'a> {
 impl ProcessorsRequest<'_> {
     /// Queries many hosts in parallel. The error lists every host that did not reply.
     pub fn query(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
-        let answers = in_parallel(MAX_PROGRAMS, names, |name| self.query_one(name));
+        let answers = self.query_each(names);
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         let failed: Vec<String> =
             failed.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
         ensure!(failed.is_empty(), "{}", failed.join("\n"));
         Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Queries many hosts in parallel; `None` for those that do not reply. Fails if none of several does.
+    pub fn query_reachable(&self, names: &[&str]) -> anyhow::Result<Vec<Option<Processors>>> {
+        let answers = self.query_each(names);
+        match answers.iter().any(Result::is_ok) {
+            true => Ok(answers.into_iter().map(Result::ok).collect()),
+            false => answers.into_iter().map(|answer| answer.map(Some)).collect(),
+        }
+    }
+
+    fn query_each(&self, names: &[&str]) -> Vec<anyhow::Result<Processors>> {
+        in_parallel(MAX_PROGRAMS, names, |name| self.query_one(name))
     }
 
     /// Queries one host.
@@ -163,6 +176,10 @@ mod tests {
         assert_eq!(request.query(&["localhost", "a"]).expect("known"), [here.clone(), here.clone()]);
         let error = request.query(&["localhost", "192.0.2.8"]).expect_err("unreachable host").to_string();
         expect![[r#"host "192.0.2.8" has no slot count and cannot be queried: remote command failed (exit status: 1): check that `ssh -p 22 192.0.2.8 sh -c true` works: the host needs a shell, or write 192.0.2.8:8"#]].assert_eq(&error);
+        let reachable = request.query_reachable(&["localhost", "192.0.2.8"]).expect("one of them");
+        assert_eq!(reachable, [Some(here.clone()), None]);
+        assert!(request.query_reachable(&["192.0.2.8"]).is_err());
+        assert_eq!(request.query_reachable(&[]).expect("no host"), []);
     }
 
     #[test]

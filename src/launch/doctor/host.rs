@@ -16,6 +16,7 @@ use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::doctor::agent::{Agent, AgentStart};
 use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
 use crate::launch::job::job_launch::{NeededMemory, StarterOptions};
+use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
@@ -106,6 +107,31 @@ pub struct InspectionSettings<'a> {
     pub environment: &'a LaunchEnvironment,
     /// Set when the user interrupts.
     pub interrupt: &'a Interrupt,
+}
+
+impl<'a> InspectionSettings<'a> {
+    /// Returns the settings for the hosts of `launcher`, whose jobs write to `results` and read `data`.
+    pub fn for_jobs(
+        launcher: &'a Launcher,
+        config: &'a LaunchConfig,
+        results: &'a Path,
+        needed: &'a BTreeMap<String, NeededMemory>,
+        data: &'a [PathBuf],
+        interrupt: &'a Interrupt,
+    ) -> InspectionSettings<'a> {
+        InspectionSettings {
+            worker: launcher.program(),
+            results: Some(results),
+            device: config.device,
+            needed,
+            data,
+            is_multi_host: launcher.hosts().len() > 1,
+            ssh: &config.ssh,
+            options: launcher.options(),
+            environment: launcher.environment(),
+            interrupt,
+        }
+    }
 }
 
 impl InspectionSettings<'_> {

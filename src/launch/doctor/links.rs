@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ringmark_core::dimension::{GigabytesPerSecond, Seconds};
 use ringmark_core::host::{Order, Reply};
+use ringmark_core::stats::pairing::rounds;
 use ringmark_core::stats::summary;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -84,21 +85,6 @@ impl Link {
 /// Pairs every host with the next one, and the last with the first.
 pub fn ring(hosts: usize) -> Vec<(usize, usize)> {
     if hosts < 2 { Vec::new() } else { (0..hosts).map(|host| (host, (host + 1) % hosts)).collect() }
-}
-
-/// Returns every pair of hosts once, in rounds in which no host appears twice, as in a round-robin tournament (circle
-/// method). If there are more than `max_rounds` rounds, returns `max_rounds` of them, evenly spaced.
-pub fn rounds(hosts: usize, max_rounds: usize) -> Vec<Vec<(usize, usize)>> {
-    // An odd number of hosts needs an empty seat.
-    let seats = hosts + hosts % 2;
-    let count = seats.saturating_sub(1);
-    let round = |turn: usize| -> Vec<(usize, usize)> {
-        let seat = |index: usize| if index == 0 { 0 } else { (index - 1 + turn) % count + 1 };
-        let pairs = (0..seats / 2).map(|index| (seat(index), seat(seats - 1 - index)));
-        pairs.filter(|(first, second)| *first < hosts && *second < hosts).collect()
-    };
-    let taken = count.min(max_rounds);
-    (0..taken).map(|turn| round(turn * count / taken)).filter(|pairs| !pairs.is_empty()).collect()
 }
 
 /// Measures links with the agents of all hosts, each of which listens on its address in one network.
@@ -241,24 +227,6 @@ pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_pair_is_measured_once_without_overlap() {
-        for hosts in 2..=33 {
-            let all = rounds(hosts, usize::MAX);
-            let mut met = BTreeSet::new();
-            for round in &all {
-                let mut busy = BTreeSet::new();
-                for (first, second) in round {
-                    assert!(busy.insert(*first) && busy.insert(*second), "{hosts}: {round:?}");
-                    assert!(met.insert((*first.min(second), *first.max(second))), "{hosts}: {first} and {second}");
-                }
-            }
-            assert_eq!(met.len(), hosts * (hosts - 1) / 2, "{hosts}");
-        }
-        assert_eq!(rounds(1, MAX_ROUNDS), Vec::<Vec<(usize, usize)>>::new());
-        assert_eq!((rounds(32, MAX_ROUNDS).len(), rounds(200, MAX_ROUNDS).len()), (31, 31));
-    }
 
     #[test]
     fn ring_connects_each_host_to_the_next() {

@@ -218,6 +218,16 @@ pub struct Gpu {
     pub clock_default: Option<u32>,
     /// Uncorrected ECC errors since the driver was loaded.
     pub uncorrected_errors: Option<u64>,
+    /// Generation of PCIe that the GPU and its slot have in common.
+    pub pcie_generation: Option<u32>,
+    /// Lanes of the PCIe link in use.
+    pub pcie_lanes: Option<u32>,
+    /// Lanes of the PCIe link that the GPU and its slot have in common.
+    pub pcie_lanes_maximum: Option<u32>,
+    /// True if a faulty memory row is replaced at the next reset; `None` if the GPU has no spare rows.
+    pub row_pending: Option<bool>,
+    /// True if a faulty memory row could not be replaced.
+    pub row_failed: Option<bool>,
     /// NVML's clock throttle reasons, as a bit mask.
     pub slow_reasons: Option<u64>,
     /// Programs that use it.
@@ -263,7 +273,7 @@ impl Probe {
             results_folder: first("results_present").map(|_| first("results_writable").is_some()),
             data: all("data").iter().map(|line| data(line)).collect(),
             ports: all("port").iter().filter_map(|line| port(line)).collect(),
-            gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process")),
+            gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process"), all("remapped")),
             topology: plain_lines(all("topology")).map(|line| words(&line)).collect(),
             stopped_after: first("end").is_none().then(|| last.unwrap_or("nothing").to_owned()),
         })
@@ -319,7 +329,7 @@ fn port(text: &str) -> Option<Port> {
     })
 }
 
-fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) -> Gpus {
+fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str], remapped: &[&str]) -> Gpus {
     let fields = match kind {
         None => return Gpus::Unknown,
         Some("hang") => return Gpus::Hang,
@@ -336,6 +346,18 @@ fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) 
             gpu.processes.push(format!("{name} (process {process}, {memory} MiB)"));
         }
     }
+    for line in remapped {
+        let mut fields = line.split(',').map(str::trim);
+        if let Some(gpu) = fields.next().and_then(|uuid| found.iter_mut().find(|gpu| gpu.uuid == uuid)) {
+            // A driver prints words or numbers; `[N/A]` is neither.
+            let mut flag = || match fields.next()? {
+                "Yes" | "1" => Some(true),
+                "No" | "0" => Some(false),
+                _ => None,
+            };
+            (gpu.row_pending, gpu.row_failed) = (flag(), flag());
+        }
+    }
     Gpus::Found(found)
 }
 
@@ -344,7 +366,7 @@ fn gpu(fields: &str, line: &str) -> Gpu {
     let text = |field: &str| values.get(field).copied().unwrap_or_default().to_owned();
     // Values such as `[N/A]` are not numbers.
     let number = |field: &str| values.get(field).and_then(|value| value.parse::<u64>().ok());
-    let clock = |field: &str| number(field).and_then(|value| u32::try_from(value).ok());
+    let small = |field: &str| number(field).and_then(|value| u32::try_from(value).ok());
     let reasons = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
     let reasons = reasons.iter().find_map(|field| values.get(field)?.strip_prefix("0x"));
     Gpu {
@@ -354,11 +376,16 @@ fn gpu(fields: &str, line: &str) -> Gpu {
         driver: text("driver_version"),
         memory: number("memory.total").map(mebibytes),
         memory_used: number("memory.used").map(mebibytes),
-        clock: clock("clocks.current.sm"),
-        clock_maximum: clock("clocks.max.sm"),
-        clock_set: clock("clocks.applications.graphics"),
-        clock_default: clock("clocks.default_applications.graphics"),
+        clock: small("clocks.current.sm"),
+        clock_maximum: small("clocks.max.sm"),
+        clock_set: small("clocks.applications.graphics"),
+        clock_default: small("clocks.default_applications.graphics"),
         uncorrected_errors: number("ecc.errors.uncorrected.volatile.total"),
+        pcie_generation: small("pcie.link.gen.max"),
+        pcie_lanes: small("pcie.link.width.current"),
+        pcie_lanes_maximum: small("pcie.link.width.max"),
+        row_pending: None,
+        row_failed: None,
         slow_reasons: reasons.and_then(|reasons| u64::from_str_radix(reasons, 16).ok()),
         processes: Vec::new(),
     }
@@ -428,9 +455,11 @@ mod tests {
             ringmark-probe=1\n\
             gpus=index,uuid,name,driver_version,memory.total,memory.used,clocks.current.sm,clocks.max.sm,\
             ecc.errors.uncorrected.volatile.total,clocks.applications.graphics,clocks.default_applications.graphics,\
-            clocks_event_reasons.active\n\
-            gpu=0, GPU-aa, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 1024, 345, 1980, 0, 1980, 1980, 0x0000000000000001\n\
-            gpu=1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 0, 1200, 1980, 2, [N/A], [N/A], 0x0000000000000028\n\
+            pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max,clocks_event_reasons.active\n\
+            gpu=0, GPU-aa, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 1024, 345, 1980, 0, 1980, 1980, 5, 8, 16, 0x0000000000000001\n\
+            gpu=1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 0, 1200, 1980, 2, [N/A], [N/A], [N/A], 16, 16, 0x0000000000000028\n\
+            remapped=GPU-aa, Yes, No\n\
+            remapped=GPU-bb, [N/A], [N/A]\n\
             process=GPU-aa, 4711, 1010, /usr/bin/python3, with a comma\n\
             topology=\t\u{1b}[4mGPU0\tGPU1\u{1b}[0m\n\
             topology=GPU0\t X \tNV18\n\
@@ -444,6 +473,10 @@ mod tests {
         assert_eq!((first.slow_reasons, first.uncorrected_errors), (Some(1), Some(0)));
         assert_eq!(first.processes, ["/usr/bin/python3, with a comma (process 4711, 1010 MiB)"]);
         assert_eq!((second.slow_reasons, second.uncorrected_errors, second.clock_set), (Some(0x28), Some(2), None));
+        let links = |gpu: &Gpu| (gpu.pcie_generation, gpu.pcie_lanes, gpu.pcie_lanes_maximum);
+        assert_eq!((links(first), links(second)), ((Some(5), Some(8), Some(16)), (None, Some(16), Some(16))));
+        let rows = |gpu: &Gpu| (gpu.row_pending, gpu.row_failed);
+        assert_eq!((rows(first), rows(second)), ((Some(true), Some(false)), (None, None)));
         assert_eq!(probe.topology, ["GPU0 GPU1", "GPU0 X NV18"]);
     }
 }

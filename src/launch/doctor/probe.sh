@@ -82,9 +82,11 @@ query() { limited 8 nvidia-smi "$@" --format=csv,noheader,nounits 2>&1; }
 basic=index,uuid,name,driver_version,memory.total,memory.used
 full=$basic,clocks.current.sm,clocks.max.sm,ecc.errors.uncorrected.volatile.total
 clocks=clocks.applications.graphics,clocks.default_applications.graphics
+links=pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max
 # Drivers before 535 use another name for the reasons, and a later one may drop some of these fields.
 all=$full,$clocks
-for fields in "$all,clocks_event_reasons.active" "$all,clocks_throttle_reasons.active" "$full" "$basic"; do
+for fields in "$all,clocks_event_reasons.active,$links" "$all,clocks_throttle_reasons.active,$links" \
+    "$all,clocks_event_reasons.active" "$all,clocks_throttle_reasons.active" "$full" "$basic"; do
     gpus=$(query "--query-gpu=$fields")
     status=$?
     case $gpus in *"not a valid field"*) ;; *) break ;; esac
@@ -95,5 +97,6 @@ case $status in
     *) echo "gpus=fail" && echo "$gpus" | sed 's/^/gpus_error=/' && echo "end=1" && exit 0 ;;
 esac
 query --query-compute-apps=gpu_uuid,pid,used_memory,process_name | grep '^GPU-' | sed 's/^/process=/'
+query --query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure | grep '^GPU-' | sed 's/^/remapped=/'
 limited 5 nvidia-smi topo -m 2>/dev/null | sed 's/^/topology=/'
 echo "end=1"

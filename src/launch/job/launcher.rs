@@ -140,13 +140,13 @@ impl Launcher<'_> {
         Ok(Launcher { config, options, environment, worker, sync, hosts, busy })
     }
 
-    /// Returns the job of `case` that runs the worker with `arguments`, without servers.
-    pub fn job(&self, case: Case, arguments: &[String], files: &JobFiles) -> JobLaunch<'_> {
+    /// Returns the job of `case` on `hosts`, one for each node, that runs the worker with `arguments`, without servers.
+    pub fn job<'a>(&'a self, case: Case, hosts: &'a [Host], arguments: &[String], files: &JobFiles) -> JobLaunch<'a> {
         let mut program = vec![self.program().display().to_string()];
         program.extend_from_slice(arguments);
         JobLaunch {
             case,
-            hosts: self.config.hosts.for_case(case),
+            hosts,
             options: &self.options,
             ssh_port: self.config.ssh.port,
             threads: None,

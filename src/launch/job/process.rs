@@ -4,20 +4,20 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid};
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{Watch, WatchedRanks};
-use crate::launch::local::child::{ChildProcess, EndPolicy};
+use crate::launch::local::child::{ChildProcess, EndPolicy, reap_orphans};
 use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// Time for mpirun or srun to end its ranks on all hosts before it is killed. Each gives its ranks a second.
@@ -192,6 +192,8 @@ impl RunningJob {
         // Processes that mpirun leaves behind become children of this process instead of init, so that they can be
         // found and ended.
         nix::sys::prctl::set_child_subreaper(true).context("cannot become the parent of orphaned ranks")?;
+        let grace = if starter.has_watcher() { END_GRACE } else { Duration::ZERO };
+        let orphans = Orphans::new(grace, address);
         let (reader, writer) = io::pipe().context("cannot create a pipe for the output")?;
         let policy = match starter.has_watcher() {
             true => EndPolicy::TerminateLeader(END_GRACE),
@@ -213,8 +215,7 @@ impl RunningJob {
             "cannot start a thread for the \
              output",
         )?;
-        let grace = if starter.has_watcher() { END_GRACE } else { Duration::ZERO };
-        Ok((RunningJob { leader, _orphans: Orphans { grace } }, blocks))
+        Ok((RunningJob { leader, _orphans: orphans }, blocks))
     }
 }
 
@@ -263,63 +264,96 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
     }
 }
 
+/// Number of jobs that this process runs at once.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
 /// Orphaned processes of a job; dropping it ends them.
 struct Orphans {
     /// Time for them to exit by themselves.
     grace: Duration,
+    /// Entry of their environment that processes of other jobs do not have.
+    entry: Vec<u8>,
+}
+
+impl Orphans {
+    /// Created before the first process of the job starts.
+    fn new(grace: Duration, address: &LauncherAddress) -> Orphans {
+        RUNNING.fetch_add(1, Ordering::SeqCst);
+        Orphans { grace, entry: format!("{LAUNCHER_VARIABLE}={address}").into_bytes() }
+    }
+
+    /// Reaps the descendants of this process that belong to the job, and kills those that still run after the grace
+    /// period. Gives up after another [`END_GRACE`] if the kernel does not release one.
+    fn end(&self) {
+        let own = Pid::this();
+        let start = Instant::now();
+        while start.elapsed() < self.grace + END_GRACE {
+            let processes = processes();
+            let children = processes.iter().filter(|process| process.parent == own);
+            let is_any_reaped = reap_orphans(children.map(|process| process.id));
+            // After the list was read: a job that started later has no process in it.
+            let is_alone = RUNNING.load(Ordering::SeqCst) == 1;
+            let mut left = descendants(own, &processes);
+            left.retain(|process| is_alone || self.has_entry(*process));
+            if left.is_empty() && !is_any_reaped {
+                return;
+            }
+            if start.elapsed() >= self.grace {
+                for process in left {
+                    let _ = kill(process, Signal::SIGKILL);
+                }
+            }
+            thread::sleep(TICK);
+        }
+    }
+
+    fn has_entry(&self, process: Pid) -> bool {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == self.entry)
+    }
 }
 
 impl Drop for Orphans {
     fn drop(&mut self) {
-        end_descendants(self.grace);
+        self.end();
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Reaps every descendant of this process, and kills those that still run after `grace`. All of them belong to the
-/// job that just ended. Gives up after another [`END_GRACE`] if the kernel does not release one.
-fn end_descendants(grace: Duration) {
-    let own = Pid::this();
-    let start = Instant::now();
-    while start.elapsed() < grace + END_GRACE {
-        if start.elapsed() >= grace {
-            for process in descendants(own, &parents()) {
-                let _ = kill(process, Signal::SIGKILL);
-            }
-        }
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) => thread::sleep(TICK),
-            Ok(_) => {}
-            // No child is left.
-            Err(_) => return,
-        }
-    }
+/// A process of this machine.
+struct Process {
+    id: Pid,
+    parent: Pid,
+    /// True if it has exited, and its parent has not yet asked for its status.
+    is_zombie: bool,
 }
 
-/// Returns every process of this machine with its parent.
-fn parents() -> Vec<(Pid, Pid)> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
+fn processes() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let process = |entry: fs::DirEntry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        parse_status(Pid::from_raw(id), &fs::read_to_string(entry.path().join("stat")).ok()?)
     };
-    let parent = |entry: fs::DirEntry| {
-        let process = entry.file_name().to_str()?.parse().ok()?;
-        let status = fs::read_to_string(entry.path().join("stat")).ok()?;
-        Some((Pid::from_raw(process), parent_in(&status)?))
-    };
-    entries.flatten().filter_map(parent).collect()
+    entries.filter_map(process).collect()
 }
 
-/// Returns the fourth field of `/proc/PID/stat`. The second field, the name in parentheses, may contain any
+/// Parses the third and fourth field of `/proc/PID/stat`. The second field, the name in parentheses, may contain any
 /// character.
-fn parent_in(status: &str) -> Option<Pid> {
+fn parse_status(id: Pid, status: &str) -> Option<Process> {
     let (_, fields) = status.rsplit_once(')')?;
-    fields.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+    let mut fields = fields.split_whitespace();
+    let is_zombie = fields.next()? == "Z";
+    Some(Process { id, parent: Pid::from_raw(fields.next()?.parse().ok()?), is_zombie })
 }
 
-fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
+/// Returns the running descendants of `root`. A process that has exited has no children.
+fn descendants(root: Pid, processes: &[Process]) -> Vec<Pid> {
     let mut found = vec![root];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        found.extend(
+            processes.iter().filter(|process| process.parent == parent && !process.is_zombie).map(|process| process.id),
+        );
         next += 1;
     }
     found.split_off(1)
@@ -367,16 +401,25 @@ mod tests {
     }
 
     #[test]
-    fn parent_is_parsed_after_any_process_name() {
-        assert_eq!(parent_in("7 (a) b) S 3 7 7 0 -1"), Some(Pid::from_raw(3)));
-        assert_eq!(parent_in("7 (cut off"), None);
+    fn state_and_parent_are_parsed_after_any_process_name() {
+        let parsed = |text| parse_status(Pid::from_raw(7), text).map(|process| (process.parent, process.is_zombie));
+        assert_eq!(parsed("7 (a) b) S 3 7 7 0 -1"), Some((Pid::from_raw(3), false)));
+        assert_eq!(parsed("7 (a) Z 3 7 7 0 -1"), Some((Pid::from_raw(3), true)));
+        assert_eq!(parsed("7 (cut off"), None);
     }
 
     #[test]
     fn descendants_include_all_generations_only() {
         let pairs = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 2)];
-        let parents = pairs.map(|(process, parent)| (Pid::from_raw(process), Pid::from_raw(parent)));
-        let mut found = descendants(Pid::from_raw(2), &parents);
+        let [two, seven] = [2, 7].map(Pid::from_raw);
+        let running = pairs.map(|(id, parent)| Process {
+            id: Pid::from_raw(id),
+            parent: Pid::from_raw(parent),
+            is_zombie: false,
+        });
+        let processes: Vec<_> =
+            running.into_iter().chain([Process { id: seven, parent: two, is_zombie: true }]).collect();
+        let mut found = descendants(two, &processes);
         found.sort();
         assert_eq!(found, [3, 4, 6].map(Pid::from_raw));
     }

@@ -43,6 +43,8 @@ pub struct JobEnd {
     pub ended: ProcessOutcome,
     /// Memory of the device of the rank that failed first, if it ran out of memory.
     pub shortage: Option<MemoryShortage>,
+    /// Processes that caused a failure; empty if none can be named.
+    pub culprits: Vec<u32>,
 }
 
 impl JobLaunch<'_> {
@@ -108,7 +110,7 @@ impl JobLaunch<'_> {
             }
             each(event)
         })?;
-        Ok(JobEnd { ended, shortage: watch.shortage() })
+        Ok(JobEnd { ended, shortage: watch.shortage(), culprits: watch.culprits().to_vec() })
     }
 
     /// Returns the record that rank 0 of a job with exit status 0 wrote, or why there is none.

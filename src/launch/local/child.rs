@@ -1,14 +1,17 @@
 //! Starts, awaits and ends child processes. Each runs in its own process group, so that the terminal's Ctrl-C reaches
 //! only this process, and ends at the latest when its value is dropped.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::launch::local::interrupt::{Interrupt, TICK};
@@ -33,6 +36,19 @@ pub enum EndPolicy {
     TerminateLeader(Duration),
 }
 
+/// IDs of the processes of all [`ChildProcess`] values, which wait for them.
+static OWNED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Reaps those of `children` that have exited and belong to no [`ChildProcess`]; returns true if there are any.
+pub fn reap_orphans(children: impl Iterator<Item = Pid>) -> bool {
+    // While it is locked, no process starts.
+    let owned = OWNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let orphans = children.filter(|child| !owned.contains(&child.as_raw().cast_unsigned()));
+    let reaped =
+        orphans.filter(|child| !matches!(waitpid(*child, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive)));
+    reaped.count() > 0
+}
+
 /// A child process; dropping it ends it.
 #[derive(Debug)]
 pub struct ChildProcess {
@@ -43,7 +59,10 @@ pub struct ChildProcess {
 impl ChildProcess {
     /// Starts `command` with the streams set in it.
     pub fn start(command: &mut Command, policy: EndPolicy) -> io::Result<ChildProcess> {
-        Ok(ChildProcess { process: command.process_group(0).spawn()?, policy })
+        let mut owned = OWNED.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = command.process_group(0).spawn()?;
+        owned.insert(process.id());
+        Ok(ChildProcess { process, policy })
     }
 
     /// Starts `command` with a pipe for each of its three streams.
@@ -101,6 +120,7 @@ impl Drop for ChildProcess {
         }
         // An error means that it has already been awaited.
         let _ = self.process.wait();
+        OWNED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.process.id());
     }
 }
 

@@ -38,6 +38,8 @@ pub struct LaunchEnvironment {
     pub visible_devices: Option<String>,
     /// Host name of this machine.
     pub host_name: String,
+    /// Folder for temporary files.
+    pub temporary: PathBuf,
     /// Cores available to this process, at least 1.
     pub cores: u32,
     /// True if the processor has instructions for bf16, which is emulated otherwise.
@@ -114,6 +116,7 @@ impl LaunchEnvironment {
                 .ok()
                 .and_then(Result::ok)
                 .unwrap_or_default(),
+            temporary: env::temp_dir(),
             cores: processors::cores(),
             command: typed_arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             settings: env::vars_os()

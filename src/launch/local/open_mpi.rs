@@ -1,7 +1,11 @@
 //! Options and parameters of Open MPI by version: version 5 starts ranks by PRRTE and renamed some of them.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+
+use nix::unistd::Uid;
 
 /// Parameters of versions 4 and 5 for single-copy shared memory, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: [&str; 2] = ["btl_vader_single_copy_mechanism", "smsc"];
@@ -60,6 +64,11 @@ impl OpenMpi {
         self.choose(&["--continuous"], &["--continuous", "--prtemca", "state_base_error_non_zero_exit", "0"])
     }
 
+    /// Prefix of the session folder in the temporary folder.
+    fn session_prefix(self) -> &'static str {
+        self.choose("ompi", "prte")
+    }
+
     fn choose<T>(self, four: T, five: T) -> T {
         match self {
             OpenMpi::Four => four,
@@ -68,9 +77,44 @@ impl OpenMpi {
     }
 }
 
+/// A folder in this machine's session folder of Open MPI, removed when the value is dropped. An mpirun that ends removes the
+/// session folder if it is empty, and one that starts at that moment fails.
+#[derive(Debug)]
+pub struct SessionGuard(PathBuf);
+
+impl SessionGuard {
+    /// Creates the folder, for a machine called `host_name`; `None` if that is not possible.
+    pub fn create(open_mpi: OpenMpi, temporary: &Path, host_name: &str) -> Option<SessionGuard> {
+        let host = host_name.split('.').next().unwrap_or(host_name);
+        let session = format!("{}.{host}.{}", open_mpi.session_prefix(), Uid::effective());
+        let folder = temporary.join(session).join(format!("ringmark-{}", process::id()));
+        // Open MPI uses the folder only if no one else may write to it.
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+        Some(SessionGuard(folder))
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+        // Fails if another mpirun uses it.
+        let _ = self.0.parent().map(fs::remove_dir);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn session_folder_exists_while_it_is_guarded() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let session = temporary.path().join(format!("ompi.a.{}", Uid::effective()));
+        let guards = [1, 2].map(|_| SessionGuard::create(OpenMpi::Four, temporary.path(), "a.example.org"));
+        assert!(session.is_dir() && guards.iter().all(Option::is_some));
+        drop(guards);
+        assert!(!session.exists());
+    }
 
     #[test]
     fn version_is_parsed_from_the_output_of_mpirun() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Bytes, Case, UnitsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::run_values::RunValues;
@@ -127,6 +128,11 @@ impl<R: Readable, F> CaseRuns<R, F> {
         let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         self.speed_reliability_warnings =
             reliability::speed_warnings(self.case, self.speeds().cv(), &loads, sweep_facts);
+        let corruption = numbered(&self.runs).find_map(|(run, measured)| {
+            let warning = measured.warnings.iter().find(|warning| warning.kind == WarningKind::Corruption)?;
+            Some(reliability::corruption_warning(run, &warning.about))
+        });
+        self.speed_reliability_warnings.extend(corruption);
     }
 }
 

@@ -32,6 +32,8 @@ pub enum ReliabilityKind {
     QuickProfile,
     /// A fault was injected.
     Fault,
+    /// Ranks computed different values.
+    Corruption,
     /// Unknown, because an older ringmark wrote the file.
     #[default]
     Unknown,
@@ -95,11 +97,12 @@ impl fmt::Display for ReliabilityWarning {
 /// Returns the most severe cause in a few words; `None` without a warning.
 pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     use ReliabilityKind::{
-        Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Spread, Unknown, UnreliableBase,
+        Corruption, Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Spread, Unknown, UnreliableBase,
     };
     // Causes that explain others come first.
     let order = [
         (Fault, "injected fault"),
+        (Corruption, "wrong values"),
         (OtherLoad, "busy machine"),
         (QuickProfile, "quick profile"),
         (SharedCores, "oversubscribed cores"),
@@ -186,7 +189,10 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
             vec![format!("efficiency above {}: {subjects}: the base was disturbed", percent(IMPOSSIBLE_EFFICIENCY))]
         }
         ReliabilityKind::UnreliableBase => vec![format!("{subjects}: {}", first.reason)],
-        ReliabilityKind::QuickProfile | ReliabilityKind::Fault | ReliabilityKind::Unknown => {
+        ReliabilityKind::QuickProfile
+        | ReliabilityKind::Fault
+        | ReliabilityKind::Corruption
+        | ReliabilityKind::Unknown => {
             let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
             for warning in warnings {
                 let text = format!("{}: {}", warning.reason, warning.fix);
@@ -317,6 +323,15 @@ pub fn base_warning(base: Case, sweep_facts: &SweepFacts) -> ReliabilityWarning 
 pub fn quick_profile_warning() -> ReliabilityWarning {
     let (reason, fix) = ("quick profile, a first look", "measure again without --quick, with another --out");
     ReliabilityWarning::new(ReliabilityKind::QuickProfile, reason.to_owned(), fix.to_owned())
+}
+
+/// Returns the warning about a run in which `ranks` computed other values than the others.
+pub fn corruption_warning(run: u32, ranks: &str) -> ReliabilityWarning {
+    ReliabilityWarning::new(
+        ReliabilityKind::Corruption,
+        format!("ranks computed different values in run {run} ({ranks})"),
+        "test the hardware, and repeat the sweep without it".to_owned(),
+    )
 }
 
 /// Returns the warning about figures of runs with an injected fault.

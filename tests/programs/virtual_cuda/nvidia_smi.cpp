@@ -49,6 +49,9 @@ std::map<std::string, std::string> fields_of(int device) {
       {"clocks_event_reasons_counters.sw_thermal_slowdown", "0"},
       {"clocks_event_reasons_counters.hw_thermal_slowdown", "0"},
       {"ecc.errors.uncorrected.volatile.total", fault(device, "VIRTUAL_CUDA_ECC_ERRORS", "0")},
+      {"pcie.link.gen.max", "5"},
+      {"pcie.link.width.current", fault(device, "VIRTUAL_CUDA_PCIE_LANES", "16")},
+      {"pcie.link.width.max", "16"},
   };
 }
 

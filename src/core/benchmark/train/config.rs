@@ -55,6 +55,16 @@ pub enum Fault {
         /// Iteration, counted from 1.
         iteration: u32,
     },
+    /// One bit of rank `rank`'s gradient of iteration `iteration` is flipped: in the first element of the largest
+    /// parameter.
+    Flip {
+        /// Rank, counted from 0.
+        rank: u32,
+        /// Iteration, counted from 1.
+        iteration: u32,
+        /// Bit, counted from the lowest.
+        bit: u32,
+    },
     /// Rank `rank` is slowed down in every iteration, before its first all-reduce.
     Slow {
         /// Rank, counted from 0.
@@ -68,7 +78,7 @@ impl Fault {
     /// Rejects a rank that no job of up to `ranks` ranks has.
     pub fn check(self, ranks: u32) -> anyhow::Result<()> {
         match self {
-            Fault::Fail { rank, .. } | Fault::Slow { rank, .. } if rank >= ranks => {
+            Fault::Fail { rank, .. } | Fault::Slow { rank, .. } | Fault::Flip { rank, .. } if rank >= ranks => {
                 bail!("--inject {self}: there is no rank {rank}: the largest case has {}, from 0", count(ranks, "rank"))
             }
             _ => Ok(()),
@@ -81,6 +91,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Fail { rank, iteration } => write!(formatter, "fail:{iteration}:{rank}"),
             Fault::Overflow { iteration } => write!(formatter, "overflow:{iteration}"),
+            Fault::Flip { rank, iteration, bit } => write!(formatter, "flip:{iteration}:{rank}:{bit}"),
             Fault::Slow { rank, percent } => write!(formatter, "slow:{rank}:{percent}"),
         }
     }
@@ -90,20 +101,18 @@ impl FromStr for Fault {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Fault> {
-        let parts: Vec<&str> = text.split(':').collect();
-        let fault = match parts[..] {
-            ["fail", iteration, rank] => {
-                iteration.parse().ok().zip(rank.parse().ok()).map(|(iteration, rank)| Fault::Fail { rank, iteration })
-            }
-            ["overflow", iteration] => iteration.parse().ok().map(|iteration| Fault::Overflow { iteration }),
-            ["slow", rank, percent] => {
-                rank.parse().ok().zip(percent.parse().ok()).map(|(rank, percent)| Fault::Slow { rank, percent })
-            }
-            _ => None,
-        };
-        match fault {
-            Some(fault) => Ok(fault),
-            None => bail!("{text:?} is not one of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
+        let mut parts = text.split(':');
+        let kind = parts.next();
+        let numbers: Option<Vec<u32>> = parts.map(|number| number.parse().ok()).collect();
+        match (kind, numbers.as_deref()) {
+            (Some("fail"), Some(&[iteration, rank])) => Ok(Fault::Fail { rank, iteration }),
+            (Some("overflow"), Some(&[iteration])) => Ok(Fault::Overflow { iteration }),
+            (Some("flip"), Some(&[iteration, rank, bit])) => Ok(Fault::Flip { rank, iteration, bit }),
+            (Some("slow"), Some(&[rank, percent])) => Ok(Fault::Slow { rank, percent }),
+            _ => bail!(
+                "{text:?} is not one of fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT, \
+                 slow:RANK:PERCENT"
+            ),
         }
     }
 }
@@ -287,10 +296,15 @@ config_options! {
         /// Trace options.
         #[serde(default, skip_serializing_if = "is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options()).order(1).free_on_resume(),
+        /// True if all ranks have the same batch, and their gradients and weights are compared in each iteration.
+        #[serde(default, skip_serializing_if = "is_default")]
+        fingerprint: bool = false => option("fingerprint", "",
+            "Give every rank the same batch, and compare the bits of their gradients and weights in each iteration: \
+             finds hardware that computes wrong values; needs --overlap off"),
         /// A fault to inject.
         inject: Option<Fault> = None => option("inject", "FAULT",
-            "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward \
-             time)").free_on_resume(),
+            "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT (of one \
+             gradient), or slow:RANK:PERCENT (of its forward time)").free_on_resume(),
     }
 }
 

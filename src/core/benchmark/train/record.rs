@@ -14,6 +14,7 @@ use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::fingerprints::Fingerprints;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
@@ -186,6 +187,9 @@ pub struct RunEnd {
     pub wall: Seconds,
     /// Hash of every rank's weights, hexadecimal; equal on all ranks of a valid run that exchanges gradients.
     pub parameter_checksums: Vec<String>,
+    /// Fingerprints of `--fingerprint`; `None` without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprints: Option<Fingerprints>,
     /// Peak memory of every rank after the warm-up: memory of tensors on CUDA, resident memory on the CPU. Older records
     /// contain the memory held by the device's allocator, and the peak of the whole run on the CPU.
     pub peak_memory: Vec<Bytes>,

@@ -48,8 +48,10 @@ impl TrainConfig {
         if self.global_batch.is_none() {
             self.check_parts(self.batch_size)?;
         }
-        if let (Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }), None) =
-            (self.inject, self.learning.epochs)
+        if let (
+            Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration } | Fault::Flip { iteration, .. }),
+            None,
+        ) = (self.inject, self.learning.epochs)
         {
             ensure!(
                 (1..=self.iterations).contains(&iteration),
@@ -63,6 +65,7 @@ impl TrainConfig {
             self.autotune_log.as_deref().unwrap_or(Path::new("")).display()
         );
         self.check_optimizer()?;
+        self.check_fingerprint()?;
         self.input.check(&self.data)?;
         self.learning.check(&self.data, &self.kv_store)?;
         if let Some(name) = self.learning.option_for_one_model().filter(|_| !self.ends_with_one_model()) {
@@ -141,6 +144,26 @@ impl TrainConfig {
         option.map_or(Ok(()), |option| bail!("{option} does not apply to {model}, a language model: omit it"))
     }
 
+    /// Refuses options with which ranks have different values, or no gradient that can be read.
+    fn check_fingerprint(&self) -> anyhow::Result<()> {
+        let option = match (self.fingerprint, self.inject) {
+            (true, _) => "--fingerprint".to_owned(),
+            (false, Some(fault @ Fault::Flip { .. })) => format!("--inject {fault}"),
+            _ => return Ok(()),
+        };
+        ensure!(self.overlap == Switch::Off, "{option} reads gradients before their exchange: add --overlap off");
+        let kv_store = self.kv_store.kv_store;
+        let refused = [
+            (format!("--kv-store {kv_store}"), kv_store != KvStore::Ring),
+            (format!("--gradient-compression {}", self.gradient_compression), !self.gradient_compression.is_none()),
+            ("--data".to_owned(), self.data.are_read()),
+            ("--work-load".to_owned(), self.work_load.is_some()),
+            ("a checkpoint".to_owned(), self.learning.option_for_checkpoints().is_some()),
+        ];
+        let other = refused.into_iter().find(|(_, is_given)| *is_given);
+        other.map_or(Ok(()), |(other, _)| bail!("{option} is not supported with {other}: omit one of them"))
+    }
+
     /// Refuses constants of another update rule.
     fn check_optimizer(&self) -> anyhow::Result<()> {
         let (default, optimizer) = (TrainConfig::default(), self.optimizer);
@@ -179,7 +202,10 @@ impl TrainConfig {
         if self.accumulate > 1 {
             return Some(format!("--accumulate {} computes a step in several passes", self.accumulate));
         }
-        if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {
+        if self.fingerprint {
+            return Some("--fingerprint reads gradients before their exchange".to_owned());
+        }
+        if let Some(fault @ (Fault::Overflow { .. } | Fault::Flip { .. } | Fault::Slow { .. })) = inject {
             return Some(format!("--inject {fault} changes a step"));
         }
         if kv_store.kv_store != KvStore::Ring {

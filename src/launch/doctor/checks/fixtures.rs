@@ -88,6 +88,11 @@ pub fn h100(index: u32) -> Gpu {
         clock_set: Some(1980),
         clock_default: Some(1980),
         uncorrected_errors: Some(0),
+        pcie_generation: Some(5),
+        pcie_lanes: Some(16),
+        pcie_lanes_maximum: Some(16),
+        row_pending: Some(false),
+        row_failed: Some(false),
         slow_reasons: Some(0x1),
         processes: Vec::new(),
     }

@@ -1,5 +1,7 @@
 //! Checks the devices: one for each rank, all of one model, idle and at full speed.
 
+use std::collections::BTreeSet;
+
 use ringmark_core::dimension::{Bytes, DeviceChoice};
 use ringmark_core::host::processors::has_part_of_two_nodes;
 use ringmark_core::number_text::{count, gigabytes};
@@ -84,6 +86,12 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
     }
 }
 
+/// Lists the models of `gpus`, each once: `NVIDIA H100 80GB HBM3`.
+pub fn gpu_models(gpus: &[Gpu]) -> String {
+    let models: BTreeSet<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+    models.into_iter().collect::<Vec<_>>().join(" and ")
+}
+
 /// Formats GPUs as `2 x NVIDIA H100 80GB HBM3`.
 fn describe_gpus(gpus: &[Gpu]) -> String {
     let mut kinds: Vec<(&str, u32)> = Vec::new();
@@ -148,7 +156,32 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
         let what = format!("{count} uncorrected ECC errors since the driver was loaded");
         faults.push((what, "reset the GPU (nvidia-smi --gpu-reset); replace it if the errors return".to_owned()));
     }
+    if gpu.row_failed == Some(true) {
+        faults.push(("a faulty memory row could not be replaced".to_owned(), "replace the GPU".to_owned()));
+    } else if gpu.row_pending == Some(true) {
+        let fix = "reset the GPU (nvidia-smi --gpu-reset), or restart the host";
+        faults.push(("a faulty memory row is in use until the next reset".to_owned(), fix.to_owned()));
+    }
+    if let (Some(lanes), Some(maximum)) = (gpu.pcie_lanes, gpu.pcie_lanes_maximum)
+        && lanes < maximum
+    {
+        let what = format!("PCIe link has {lanes} of {maximum} lanes");
+        faults.push((what, "reseat the GPU and its riser; check lspci -vv".to_owned()));
+    }
     faults
+}
+
+/// Checks that the GPUs of all hosts have the same generation of PCIe.
+pub fn check_pcie(findings: &mut Findings) {
+    let generations = values(findings.hosts, |host| {
+        let gpus = host.probe.as_ref().filter(|_| host.has_ranks())?.gpus.list();
+        gpus.iter().map(|gpu| gpu.pcie_generation).min().flatten()
+    });
+    for Outlier { number, value, usual, most } in outliers(&generations) {
+        let what = format!("PCIe generation {value}; {most} have {usual}");
+        let fix = "check the slots, the risers and the firmware's settings of PCIe";
+        findings.warning(number, Check::GpuState, what, fix);
+    }
 }
 
 /// Checks that all hosts have the same topology.
@@ -282,7 +315,7 @@ mod tests {
     #[test]
     fn busy_throttled_or_faulty_gpu_is_reported() {
         type Fault = (&'static str, fn(&mut Gpu));
-        let faults: [Fault; 10] = [
+        let faults: [Fault; 13] = [
             ("GPU 1: in use by other processes: python3 (process 7, 900 MiB)", |gpu| {
                 gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
             }),
@@ -297,6 +330,9 @@ mod tests {
             ("an application clock is set", |gpu| (gpu.slow_reasons, gpu.clock_set) = (Some(0x2), Some(1200))),
             ("application clock is 1200 MHz; the default is 1980 MHz", |gpu| gpu.clock_set = Some(1200)),
             ("3 uncorrected ECC errors", |gpu| gpu.uncorrected_errors = Some(3)),
+            ("GPU 1: PCIe link has 8 of 16 lanes", |gpu| gpu.pcie_lanes = Some(8)),
+            ("a faulty memory row is in use until the next reset", |gpu| gpu.row_pending = Some(true)),
+            ("a faulty memory row could not be replaced", |gpu| gpu.row_failed = Some(true)),
         ];
         for (text, break_it) in faults {
             let mut hosts = gpu_hosts(2);
@@ -335,6 +371,14 @@ mod tests {
         assert_eq!(found(3, &[32]), []);
         // Three ranks of two cores leave a core of each node unused.
         assert_eq!(found(3, &[4, 4]), []);
+    }
+
+    #[test]
+    fn lower_pcie_generation_is_reported() {
+        let mut hosts = gpu_hosts(3);
+        probe(&mut hosts, 1).gpus = Gpus::Found(vec![h100(0), Gpu { pcie_generation: Some(4), ..h100(1) }]);
+        let text = "PCIe generation 4; 2 of 3 hosts have 5";
+        assert_finding(&hosts, "b", Check::GpuState, Severity::Warning, text);
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub fn check_hosts(hosts: &[HostFacts], requirements: &JobRequirements) -> Vec<F
     if requirements.device != DeviceChoice::Cpu {
         gpu::check_gpus(&mut findings, requirements.device);
         gpu::check_gpu_state(&mut findings);
+        gpu::check_pcie(&mut findings);
         gpu::check_topology(&mut findings);
     }
     gpu::check_processors(&mut findings, requirements.device);

@@ -26,6 +26,8 @@ pub struct Hang<'a> {
     pub unconnected: Vec<u32>,
     /// Limit of the time without progress.
     pub stall_limit: Duration,
+    /// Time without progress.
+    pub time: Duration,
     /// Current time.
     pub now: Instant,
 }
@@ -40,6 +42,19 @@ impl Hang<'_> {
         let mut parts = self.describe_stuck(&stuck);
         parts.extend(self.describe_waiting(&waiting, stuck.len()));
         parts.join("; ")
+    }
+
+    /// Returns the processes at which the others wait; none if all of them wait for messages.
+    pub fn culprits(&self) -> Vec<u32> {
+        let stuck = self.stuck();
+        if self.all_wait(&stuck) { Vec::new() } else { stuck.into_iter().collect() }
+    }
+
+    /// Returns true if every process reports that it waits, so that no single one is at fault.
+    fn all_wait(&self, stuck: &BTreeSet<u32>) -> bool {
+        self.live.len() > 1
+            && self.live.values().all(|rank| rank.reports_waiting(self.now))
+            && stuck.iter().all(|it| self.live.contains_key(it))
     }
 
     /// Returns the ranks that the others wait for: those that are silent, have never reported, or make no progress
@@ -58,10 +73,7 @@ impl Hang<'_> {
     }
 
     fn describe_stuck(&self, stuck: &BTreeSet<u32>) -> Vec<String> {
-        if self.live.len() > 1
-            && self.live.values().all(|rank| rank.reports_waiting(self.now))
-            && stuck.iter().all(|it| self.live.contains_key(it))
-        {
+        if self.all_wait(stuck) {
             return vec![self.describe_all_waiting(stuck)];
         }
         let silent_hosts = self.silent_hosts(stuck);
@@ -226,6 +238,7 @@ mod tests {
             live: BTreeMap::new(),
             unconnected: vec![2, 5],
             stall_limit: Duration::ZERO,
+            time: Duration::ZERO,
             now,
         };
         expect!["ranks 0-1, 3 and servers 0-1"].assert_eq(&hang.describe_processes(&[0, 1, 3, 4, 5]));

@@ -70,6 +70,8 @@ pub struct Watch<'a> {
     last_full_check: Option<Instant>,
     /// Rank for which the job has to be ended, if its cause of death was still unknown.
     lost_rank: Option<u32>,
+    /// Processes that caused the end of the job.
+    culprits: Vec<u32>,
     /// Reason why not all ranks can be watched.
     limitation: Option<String>,
 }
@@ -97,7 +99,8 @@ impl<'a> Watch<'a> {
         let listener = HeartbeatListener::open(ranks + servers.number, addresses, patience)?;
         let interval = listener.address().interval;
         let watchdog = Watchdog::new(ranks, servers, stall_timeout, interval, now);
-        Ok(Watch { query, listener, watchdog, last_check: now, last_full_check: None, lost_rank: None, limitation })
+        let (culprits, lost_rank) = (Vec::new(), None);
+        Ok(Watch { query, listener, watchdog, last_check: now, last_full_check: None, lost_rank, culprits, limitation })
     }
 
     /// Returns the address and token that the ranks need to connect.
@@ -138,6 +141,8 @@ impl<'a> Watch<'a> {
         self.watchdog.verdict(now)?;
         self.check_out_of_memory();
         self.lost_rank = self.watchdog.first_disconnected();
+        // Once the job is being ended, its ranks are no longer at fault.
+        self.culprits = self.watchdog.culprits(now);
         self.watchdog.verdict(now)
     }
 
@@ -154,7 +159,15 @@ impl<'a> Watch<'a> {
     pub fn explanation(&mut self) -> Option<String> {
         self.receive_events();
         self.check_out_of_memory();
-        self.watchdog.explanation(Instant::now())
+        let now = Instant::now();
+        self.culprits = self.watchdog.culprits(now);
+        self.watchdog.explanation(now)
+    }
+
+    /// Returns the processes that caused a failure, after [`verdict`](Watch::verdict) or
+    /// [`explanation`](Watch::explanation) has returned one; empty if none can be named.
+    pub fn culprits(&self) -> &[u32] {
+        &self.culprits
     }
 
     /// Returns true if a rank reported why it failed, or was killed.

@@ -177,8 +177,29 @@ impl Watchdog {
         }
     }
 
+    /// Returns the processes that caused the failure or the hang, as far as the reports show it.
+    pub fn culprits(&self, now: Instant) -> Vec<u32> {
+        let has_reported = |number: &u32| {
+            let end = self.known.get(number).and_then(|rank| rank.end.as_ref());
+            matches!(end, Some((_, RankEnd::Failed(_))))
+        };
+        match self.failure(now) {
+            // A rank that fails because it lost another one reports it; the other is silent.
+            Some((Some(number), _)) if has_reported(&number) => {
+                vec![self.silent_rank(now).map_or(number, |(silent, _)| silent)]
+            }
+            Some((number, _)) => number.into_iter().collect(),
+            None => self.find_hang(now).map(|hang| hang.culprits()).unwrap_or_default(),
+        }
+    }
+
     /// Describes the first failure or death for the user.
     pub fn explanation(&self, now: Instant) -> Option<String> {
+        self.failure(now).map(|(_, text)| text)
+    }
+
+    /// Returns the process that failed or died first, if known, and a description for the user.
+    fn failure(&self, now: Instant) -> Option<(Option<u32>, String)> {
         // A rank's own report of its failure is more precise than that of mpirun or srun, which only sees the exit
         // status. A rank ended by a signal sends no report; ranks that report a failure later failed because of it, and
         // ranks that reported one earlier caused it.
@@ -190,28 +211,33 @@ impl Watchdog {
         };
         match (&self.first_death, failed) {
             (Some(ProcessExit { rank, cause: Cause::Signal(signal) }), _) if is_first(rank) => {
-                Some(self.killed(*rank, signal))
+                Some((Some(*rank), self.killed(*rank, signal)))
             }
             (Some(ProcessExit { rank, cause: Cause::OutOfMemory }), _) if is_first(rank) => {
                 let (name, place) = (self.name(*rank), self.last_position(*rank));
-                Some(format!(
+                let text = format!(
                     "{name} was killed by signal 9 (SIGKILL){place}: memory limit of the Slurm job exceeded: choose \
                      a smaller --batch-size or fewer ranks per host, or request more memory (--mem)"
-                ))
+                );
+                Some((Some(*rank), text))
             }
             (_, Some(((_, RankEnd::Failed(failure)), number))) => {
                 let silent = self.silent_ranks(now).map(|text| format!("; {text}")).unwrap_or_default();
-                Some(format!("{}: {}{silent}", self.name(number), failure.reason))
+                Some((Some(number), format!("{}: {}{silent}", self.name(number), failure.reason)))
             }
             // After a run that does not count, all ranks are done, and the record contains the reason.
             (Some(ProcessExit { rank, cause: Cause::Exit(status) }), _)
                 if !matches!(ended(rank), Some((_, RankEnd::Done))) =>
             {
-                Some(format!("{} exited with status {status}{}", self.name(*rank), self.last_position(*rank)))
+                let text = format!("{} exited with status {status}{}", self.name(*rank), self.last_position(*rank));
+                Some((Some(*rank), text))
             }
             _ => {
-                let Some(number) = self.first_disconnected() else { return self.starter_output.session_failure() };
-                Some(format!("{} exited without an error message{}", self.name(number), self.last_position(number)))
+                let Some(number) = self.first_disconnected() else {
+                    return self.starter_output.session_failure().map(|text| (None, text));
+                };
+                let place = self.last_position(number);
+                Some((Some(number), format!("{} exited without an error message{place}", self.name(number))))
             }
         }
     }
@@ -233,10 +259,14 @@ impl Watchdog {
 
     /// Describes a rank that has gone silent after others failed: its host may have caused their failure.
     fn silent_ranks(&self, now: Instant) -> Option<String> {
-        let is_silent = |rank: &&Rank| rank.end.is_none() && rank.is_silent(now);
-        let (number, rank) = self.known.iter().find(|(_, rank)| is_silent(rank))?;
+        let (number, rank) = self.silent_rank(now)?;
         let silence = (now - rank.last_report).as_secs();
-        Some(format!("{} has not reported for {silence} s: its host or link may be down", self.name(*number)))
+        Some(format!("{} has not reported for {silence} s: its host or link may be down", self.name(number)))
+    }
+
+    fn silent_rank(&self, now: Instant) -> Option<(u32, &Rank)> {
+        let is_silent = |rank: &&Rank| rank.end.is_none() && rank.is_silent(now);
+        self.known.iter().map(|(number, rank)| (*number, rank)).find(|(_, rank)| is_silent(rank))
     }
 
     fn killed(&self, number: u32, signal: &str) -> String {
@@ -297,13 +327,26 @@ impl Watchdog {
     /// Describes which ranks hang and which wait for them, if there has been no progress for too long.
     fn hang(&self, now: Instant) -> Option<String> {
         let limit = self.limit?;
-        let live = || self.known.iter().filter(|(_, rank)| rank.end.is_none());
-        let is_complete = self.known.len() == self.ranks as usize;
-        if is_complete && live().next().is_none() {
+        if self.known.len() == self.ranks as usize && self.live().next().is_none() {
             let last = self.known.values().filter_map(|rank| Some(rank.end.as_ref()?.0)).max()?;
             let reason = "all ranks are done, but mpirun or srun does not exit: a host or its link may be down";
             return (now - last >= limit).then(|| format!("no progress for {} s: {reason}", (now - last).as_secs()));
         }
+        let hang = self.find_hang(now)?;
+        let (time, description) = (hang.time.as_secs(), hang.describe());
+        Some(format!("no progress for {time} s: {description} (if the job is only slow, raise --stall-timeout)"))
+    }
+
+    /// Returns the processes that have not ended.
+    fn live(&self) -> impl Iterator<Item = (&u32, &Rank)> {
+        self.known.iter().filter(|(_, rank)| rank.end.is_none())
+    }
+
+    /// Returns the state of the ranks if there has been no progress for too long.
+    fn find_hang(&self, now: Instant) -> Option<Hang<'_>> {
+        let limit = self.limit?;
+        let live = || self.live();
+        let is_complete = self.known.len() == self.ranks as usize;
         if self.known.is_empty() && self.has_printed {
             // No rank can connect, so that the output is all that is known of them.
             return None;
@@ -320,9 +363,8 @@ impl Watchdog {
         }
         let live: BTreeMap<u32, &Rank> = live().map(|(number, rank)| (*number, rank)).collect();
         let unconnected: Vec<u32> = (0..self.ranks).filter(|number| !self.known.contains_key(number)).collect();
-        let time = (now - moved).max(stall_limit).as_secs();
-        let hang = Hang { ranks: self.ranks, servers: self.servers, live, unconnected, stall_limit, now }.describe();
-        Some(format!("no progress for {time} s: {hang} (if the job is only slow, raise --stall-timeout)"))
+        let time = (now - moved).max(stall_limit);
+        Some(Hang { ranks: self.ranks, servers: self.servers, live, unconnected, stall_limit, time, now })
     }
 
     /// Returns the name of a process: `rank 3 of 8 on host b`.

@@ -36,7 +36,11 @@ impl<B: Benchmark> JobRunner<'_, B> {
     /// Returns the launch settings and output files of a job.
     pub fn job_for(&self, plan: &PlannedJob) -> JobLaunch<'_> {
         let PlannedJob { case, threads, servers, arguments, files, .. } = plan;
-        JobLaunch { threads: *threads, servers: servers.clone(), ..self.launcher.job(*case, arguments, files) }
+        JobLaunch {
+            threads: *threads,
+            servers: servers.clone(),
+            ..self.launcher.job(*case, self.launch.hosts.for_case(*case), arguments, files)
+        }
     }
 
     /// Runs one job. A failure becomes its outcome, the last line of its log, and its state in the ledger. The outcome

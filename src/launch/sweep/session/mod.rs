@@ -231,18 +231,7 @@ impl<B: Benchmark> Session<'_, B> {
         }
         let results = results_folder::absolute(out)?;
         let hosts = self.launcher.hosts();
-        let visit = InspectionSettings {
-            worker: self.launcher.program(),
-            results: Some(&results),
-            device: launch.device,
-            needed,
-            data,
-            is_multi_host: hosts.len() > 1,
-            ssh: &launch.ssh,
-            options: self.launcher.options(),
-            environment: self.launcher.environment(),
-            interrupt,
-        };
+        let visit = InspectionSettings::for_jobs(&self.launcher, launch, &results, needed, data, interrupt);
         let examination = check_before_jobs(&visit, hosts)?;
         self.launcher.set_busy(report::busy(&examination.hosts));
         let network = examination.network;

@@ -93,6 +93,8 @@ pub enum Subject {
     /// Records of one benchmark without sweeps.
     Records(BenchmarkKind),
     Environment,
+    /// Hosts that `ringmark accept` tested.
+    Fleet,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -82,7 +82,7 @@ fn fits(block: &Block) -> bool {
 
 fn needs_the_width(chart: &Chart) -> bool {
     match chart {
-        Chart::StepTimes(_) | Chart::Spans(_) => true,
+        Chart::StepTimes(_) | Chart::Spans(_) | Chart::Matrix(_) => true,
         Chart::Lines(_) | Chart::Bars(_) | Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => false,
     }
 }

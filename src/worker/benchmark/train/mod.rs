@@ -35,6 +35,7 @@ use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
 use crate::ffi::process::allocator;
+use crate::ffi::torch::shim;
 use crate::ffi::torch::stream::Stream;
 use crate::job::cores::CoreRequest;
 use crate::job::heartbeat;
@@ -67,6 +68,9 @@ pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<Launche
 /// Trains, prints and writes; returns the reason why the run is invalid, if any.
 fn train(config: &TrainConfig, label: RequestedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
+    if config.fingerprint {
+        shim::use_deterministic_convolutions();
+    }
     let graphs = GraphUse::new(config, session)?;
     let config = &TrainConfig { graphs: graphs.choice, ..config.clone() };
     match session.device() {
@@ -183,13 +187,15 @@ fn prepare(
     }
 
     heartbeat::enter(Stage::Data);
-    let share = work_load::share(config, division.as_ref(), world.rank());
+    // With fingerprints, every rank has the batch of rank 0.
+    let data_rank = if config.fingerprint { 0 } else { world.rank() };
+    let share = work_load::share(config, division.as_ref(), data_rank);
     let request = work_load::request(config, config.data.source(), layout, share);
     let images = assignment.map(|assignment| ImageRequest {
         steps_before: progress.as_ref().map_or(0, SavedProgress::iteration).into(),
         ..epochs::images(assignment, config, session)
     });
-    let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
+    let batches = Batches::new(&request, images.as_ref(), data_rank, device)?;
     let saved = std::mem::take(&mut model.training_state.entries);
     let mut step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
     if progress.is_some() {

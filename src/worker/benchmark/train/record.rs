@@ -5,7 +5,9 @@ use ringmark_core::benchmark::image_input::ImageInputUse;
 use ringmark_core::benchmark::kv_store::gathers::{self, GatherUse};
 use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
-use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::benchmark::train::{
+    EpochEnd, Fingerprints, Iteration, RankFingerprints, RunEnd, RunHeader, RunRecord, TrainConfig,
+};
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Bytes, KvStore, Phase, Phases, Seconds, TeraflopsPerSecond};
 use ringmark_core::host::RankPlace;
@@ -46,6 +48,7 @@ pub struct RankMeasurements {
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
     pub profiles: Profiles,
+    pub fingerprints: Option<RankFingerprints>,
     pub graphs: GraphUse,
 }
 
@@ -90,6 +93,7 @@ pub fn gather(
         input,
         epochs,
         profiles,
+        fingerprints,
         graphs,
     } = measured;
     let world = session.world;
@@ -99,6 +103,7 @@ pub fn gather(
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
     let checksums = world.gather_text(checksum);
+    let fingerprints = fingerprints.map(|own| world.gather_values_on_rank_0(&own)).transpose()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
     let end = RunEnd {
         failure: None,
@@ -106,6 +111,7 @@ pub fn gather(
         skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
         wall,
         parameter_checksums: checksums,
+        fingerprints: fingerprints.map(|ranks| Fingerprints::from_ranks(&ranks)),
         peak_memory,
         matrix_product,
         attention: model::attention_kernel(),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
+use ringmark_core::benchmark::train::{Fault, RankFingerprints, RunHeader, TrainConfig};
 use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
@@ -19,6 +19,7 @@ use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim;
 use crate::job::heartbeat;
 use crate::job::world::World;
+use crate::measure::fingerprint::{FingerprintLog, flip_bit};
 use crate::measure::mark::Mark;
 use crate::measure::step_timer::{DeviceValues, InBackward, MarkSetter, StepTimer};
 use crate::measure::timed::Timed;
@@ -41,6 +42,7 @@ pub struct Step {
     one: Tensor,
     zero: Tensor,
     faults: Faults,
+    fingerprints: Option<FingerprintLog>,
     /// Replayed instead of running forward and backward.
     captured: Option<CapturedStep>,
 }
@@ -60,6 +62,13 @@ pub struct Faults {
     overflow: Option<u32>,
     /// Extra time of forward, as a fraction of its duration.
     slower: Option<f64>,
+    flip: Option<Flip>,
+}
+
+/// Bit of the gradient that is flipped in an iteration.
+struct Flip {
+    iteration: u32,
+    bit: u32,
 }
 
 impl Step {
@@ -84,6 +93,8 @@ impl Step {
                 weight: weight.map(scalar).transpose()?,
             })
         };
+        let fingerprints =
+            config.fingerprint.then(|| FingerprintLog::new(config.iterations, model.device())).transpose()?;
         let parts = parts_of(images, config.accumulate).map(part).collect::<Result<_>>()?;
         Ok(Step {
             one: scalar(1.0)?,
@@ -95,6 +106,7 @@ impl Step {
             mode: mode(config),
             label_smoothing: config.learning.label_smoothing,
             faults: Faults::for_rank(rank, config.inject),
+            fingerprints,
             captured: None,
         })
     }
@@ -165,6 +177,7 @@ impl Step {
                 let loss = self.passes(iteration, Some(&mut marks))?;
                 let weight_waits = self.exchange.take_weight_waits();
                 let in_backward = InBackward { weight_waits, ..self.exchange.reducer().in_backward() };
+                self.inspect_gradients(iteration)?;
                 self.exchange.finish(Some(iteration))?;
                 (loss, in_backward)
             }
@@ -176,6 +189,9 @@ impl Step {
         if self.exchange.rounds_weights() {
             self.model.flat.skip_next_rounding();
         }
+        if let Some(log) = &self.fingerprints {
+            log.add_weights(iteration, &self.model.flat.weights)?;
+        }
         marks.end_of(Phase::Optimizer)?;
 
         let (loss_scale, found_inf) = match self.exchange.loss_scaler() {
@@ -183,6 +199,26 @@ impl Step {
             None => (&self.one, &self.zero),
         };
         timer.end(marks, in_backward, DeviceValues { loss: &loss, loss_scale, found_inf })
+    }
+
+    /// Flips a bit of the gradients if requested, and adds their fingerprint. Nothing is exchanged yet.
+    fn inspect_gradients(&self, iteration: u32) -> Result<()> {
+        if let Some(Flip { bit, .. }) = self.faults.flip.as_ref().filter(|flip| flip.iteration == iteration) {
+            let lengths = self.model.flat.parameters.iter().map(Tensor::numel);
+            let places = lengths.scan(0, |end, length| {
+                *end += length;
+                Some((length, *end - length))
+            });
+            let (_, first) = places.max_by_key(|(length, _)| *length).unwrap_or_default();
+            flip_bit(&self.exchange.reducer().wire(), first, *bit)?;
+        }
+        let wire = || self.exchange.reducer().wire();
+        self.fingerprints.as_ref().map_or(Ok(()), |log| log.add_gradients(iteration, &wire()))
+    }
+
+    /// Returns the fingerprints of all iterations, if requested; waits for the device.
+    pub fn fingerprints(&self) -> Result<Option<RankFingerprints>> {
+        self.fingerprints.as_ref().map(FingerprintLog::end).transpose()
     }
 
     /// Runs forward, backward and exchange without the update: only running statistics change.
@@ -328,13 +364,14 @@ pub fn backward(loss: &Tensor, scale: Option<&Tensor>, weight: Option<&Tensor>) 
 
 impl Faults {
     pub fn for_rank(rank: u32, inject: Option<Fault>) -> Faults {
-        let (mut overflow, mut slower) = (None, None);
+        let (mut overflow, mut slower, mut flip) = (None, None, None);
         match inject {
             Some(Fault::Overflow { iteration }) if rank == 0 => overflow = Some(iteration),
             Some(Fault::Slow { rank: slow, percent }) if slow == rank => slower = Some(f64::from(percent) / 100.0),
+            Some(Fault::Flip { rank: of, iteration, bit }) if of == rank => flip = Some(Flip { iteration, bit }),
             _ => {}
         }
-        Faults { overflow, slower }
+        Faults { overflow, slower, flip }
     }
 
     /// Extends forward, which began with `marks`, by the injected delay.

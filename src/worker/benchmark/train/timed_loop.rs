@@ -160,6 +160,7 @@ impl<'a> TimedLoop<'a> {
         // Before the weights of all ranks are gathered for the record.
         let peak_memory = self.session.peak_memory()?;
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
+        let fingerprints = self.step.fingerprints()?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
         let TimedLoop { samples, recorded, graphs, .. } = self;
         Ok(RankMeasurements {
@@ -173,6 +174,7 @@ impl<'a> TimedLoop<'a> {
             input,
             epochs,
             profiles,
+            fingerprints,
             graphs,
         })
     }

@@ -89,7 +89,7 @@ pub fn norm(residual: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use ringmark_core::stats::random::Random;
 
     const CODECS: [Codec; 5] = [
         Codec::TwoBit(TwoBit { threshold: 0.5 }),

@@ -88,7 +88,7 @@ fn digit_range(start: usize, length: usize, values: usize) -> std::ops::Range<us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use ringmark_core::stats::random::Random;
 
     #[test]
     fn one_word_holds_ten_sums_of_four_workers() {

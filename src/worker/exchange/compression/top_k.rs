@@ -85,7 +85,7 @@ fn limit(values: &[f32], count: usize) -> (u32, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use ringmark_core::stats::random::Random;
 
     fn coded(ratio: f64, residual: &mut [f32], gradient: &[f32]) -> Vec<(u32, f32)> {
         let mut code = vec![0; TopK { ratio }.code_bytes(gradient.len())];

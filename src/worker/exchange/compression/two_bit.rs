@@ -96,7 +96,7 @@ fn packed(symbols: [u8; 4]) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use ringmark_core::stats::random::Random;
 
     #[test]
     fn two_bit_code_matches_mxnet_example() {

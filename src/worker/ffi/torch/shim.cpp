@@ -221,6 +221,34 @@ char* ringmark_unscale(at::Tensor* gradients, at::Tensor* found_inf, at::Tensor*
   });
 }
 
+// Sets `sum` to the sum of `words[i] * base^i` modulo 2^64, for 32-bit words in host memory.
+char* ringmark_power_sum(at::Tensor* words, int64_t base, int64_t* sum) {
+  return guarded([&] {
+    TORCH_CHECK(words->is_cpu() && words->is_contiguous() && words->scalar_type() == at::kInt, "no words of the host");
+    // Independent sums, so that a multiplication need not wait for the one before.
+    constexpr size_t LANES = 8;
+    uint64_t lanes[LANES] = {}, step = 1, power = 1, all = 0;
+    for (size_t lane = 0; lane < LANES; ++lane) {
+      step *= static_cast<uint64_t>(base);
+    }
+    const int32_t* word = words->const_data_ptr<int32_t>();
+    const size_t count = static_cast<size_t>(words->numel()), whole = count - count % LANES;
+    for (size_t index = 0; index < whole; index += LANES, power *= step) {
+      for (size_t lane = 0; lane < LANES; ++lane) {
+        lanes[lane] += static_cast<uint64_t>(static_cast<int64_t>(word[index + lane])) * power;
+      }
+    }
+    for (size_t index = whole; index < count; ++index, power *= static_cast<uint64_t>(base)) {
+      all += static_cast<uint64_t>(static_cast<int64_t>(word[index])) * power;
+    }
+    power = 1;
+    for (size_t lane = 0; lane < LANES; ++lane, power *= static_cast<uint64_t>(base)) {
+      all += lanes[lane] * power;
+    }
+    *sum = static_cast<int64_t>(all);
+  });
+}
+
 // Returns pinned host memory. tch's pin_memory takes a device, about which libtorch warns at every call.
 char* ringmark_pinned_floats(size_t count, at::Tensor** result) {
   return guarded([&] {
@@ -256,6 +284,12 @@ char* ringmark_allow_tf32(int allowed) {
     at::globalContext().setAllowTF32CuBLAS(allowed != 0);
     at::globalContext().setAllowTF32CuDNN(allowed != 0);
   });
+}
+
+// The fastest algorithm may differ between two runs, and some add with atomic operations, in any order.
+void ringmark_use_deterministic_convolutions() {
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
 }
 
 // --- CUDA streams, events and memory ----------------------------------------------------------------------------

@@ -32,11 +32,13 @@ unsafe extern "C" {
         add: bool,
     ) -> *mut c_char;
     fn ringmark_drop_gradients(parameters: *const RawTensor, count: usize) -> *mut c_char;
+    fn ringmark_power_sum(words: RawTensor, base: i64, sum: *mut i64) -> *mut c_char;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_copy_without_waiting(destination: RawTensor, source: RawTensor) -> *mut c_char;
     fn ringmark_autocast(is_cuda: c_int, enabled: c_int, is_half: c_int) -> *mut c_char;
     fn ringmark_allow_tf32(allowed: c_int) -> *mut c_char;
     fn ringmark_allows_tf32() -> c_int;
+    fn ringmark_use_deterministic_convolutions();
     fn ringmark_set_device(device: i64) -> *mut c_char;
     fn ringmark_peak_memory(device: i64, bytes: *mut u64) -> *mut c_char;
     fn ringmark_reset_peak_memory(device: i64) -> *mut c_char;
@@ -151,6 +153,14 @@ pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {
     check(unsafe { ringmark_drop_gradients(parameters.as_ptr(), parameters.len()) })
 }
 
+/// Returns the sum of `words[i] * base^i`, which wraps, for 32-bit integers in host memory.
+pub fn power_sum(words: &Tensor, base: i64) -> Result<i64> {
+    let mut sum = 0;
+    // SAFETY: the tensor is alive, and the pointer is to a live i64.
+    check(unsafe { ringmark_power_sum(raw(words), base, &mut sum) })?;
+    Ok(sum)
+}
+
 /// Allocates `count` uninitialized fp32 values in pinned host memory.
 pub fn pinned_floats(count: usize) -> Result<Tensor> {
     // SAFETY: the result is written unless there is a message.
@@ -206,6 +216,12 @@ pub fn allow_tf32(allowed: bool) -> Result<()> {
 pub fn allows_tf32() -> bool {
     // SAFETY: reads a setting of libtorch.
     unsafe { ringmark_allows_tf32() != 0 }
+}
+
+/// Uses algorithms of cuDNN that repeat to the bit, chosen without timing them.
+pub fn use_deterministic_convolutions() {
+    // SAFETY: two settings of libtorch.
+    unsafe { ringmark_use_deterministic_convolutions() }
 }
 
 /// Makes `device` this thread's current CUDA device. Must precede the first allocation; otherwise every rank uses

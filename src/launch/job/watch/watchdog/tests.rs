@@ -73,6 +73,10 @@ impl Simulation {
     fn verdict(&self) -> Option<String> {
         self.watchdog.verdict(self.now())
     }
+
+    fn culprits(&self) -> Vec<u32> {
+        self.watchdog.culprits(self.now())
+    }
 }
 
 const BUCKET: Stage = Stage::all_reduce(2);
@@ -98,6 +102,7 @@ fn stopped_rank_is_blamed_instead_of_waiting_ranks() {
     assert_eq!(simulation.verdict(), None);
     simulation.advance(2, &[(0, 7, BUCKET, 0.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)]);
     expect!["no progress for 60 s: rank 1 of 4 on host b (process 100) has not reported for 61 s, last in iteration 7, forward: the process is stopped, or its host or link is down; ranks 0, 2-3 wait for it in iteration 7, all-reduce of bucket 2 (if the job is only slow, raise --stall-timeout)"].assert_eq(&simulation.verdict().expect("job hangs"));
+    assert_eq!(simulation.culprits(), [1]);
 }
 
 #[test]
@@ -121,6 +126,7 @@ fn rank_failure_takes_precedence_over_hang() {
     // Before the grace period after the failure ends, the stall limit is exceeded.
     simulation.advance(1, &all[1..2]);
     expect!["rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not reported for 59 s: its host or link may be down"].assert_eq(&simulation.verdict().expect("job hangs"));
+    assert_eq!(simulation.culprits(), [2]);
 }
 
 #[test]
@@ -129,6 +135,7 @@ fn mutual_waiting_is_attributed_to_the_network() {
     simulation.advance(62, &[(0, 3, BUCKET, 1.0), (1, 3, BUCKET, 1.0)]);
     let verdict = simulation.verdict().expect("job hangs");
     expect!["no progress for 61 s: all 2 ranks wait for each other in iteration 3, all-reduce of bucket 2: messages do not arrive: check the network between a, b (ringmark doctor measures it), or choose another with --interface (if the job is only slow, raise --stall-timeout)"].assert_eq(&verdict);
+    assert_eq!(simulation.culprits(), [0_u32; 0]);
 }
 
 #[test]
@@ -185,6 +192,7 @@ fn missing_rank_is_reported_after_a_longer_timeout() {
     simulation.advance(15, &[(0, 0, Stage::Joining, 1.0)]);
     let verdict = simulation.verdict().expect("job hangs");
     expect!["no progress for 184 s: rank 1 has never reported: it was not started, or cannot reach this machine's addresses; rank 0 waits for it in MPI's initialization (if the job is only slow, raise --stall-timeout)"].assert_eq(&verdict);
+    assert_eq!(simulation.culprits(), [1]);
 }
 
 #[test]
@@ -228,6 +236,7 @@ fn killed_rank_is_reported_with_signal_and_position() {
         .record_output("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).", now);
     let explanation = simulation.watchdog.explanation(simulation.now()).expect("failure is explained");
     expect!["rank 1 of 2 on host b was killed by signal 9 (SIGKILL) in iteration 2, forward: sent by a user, a job limit or the out-of-memory killer (see dmesg on b)"].assert_eq(&explanation);
+    assert_eq!(simulation.culprits(), [1]);
     simulation.second += 5;
     assert_eq!(simulation.verdict(), Some(explanation));
 }

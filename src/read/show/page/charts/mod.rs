@@ -13,12 +13,14 @@
 //! | [`spans`] | time line of one iteration, with lanes for each rank |
 //! | [`step_times`] | step time over all iterations of a run, downsampled without losing outliers |
 //! | [`ranks`] | spread of the step time of each rank, grouped by host |
+//! | [`matrix`] | pairs of hosts, colored by class |
 //! | [`waterfall`] | breakdown of the difference between two step times |
 
 pub mod bars;
 pub mod frame;
 pub mod labels;
 pub mod lines;
+pub mod matrix;
 pub mod ranks;
 pub mod scale;
 pub mod spans;
@@ -32,6 +34,7 @@ use maud::{Markup, html};
 use crate::read::show::page::charts::bars::BarChart;
 use crate::read::show::page::charts::frame::Drawing;
 use crate::read::show::page::charts::lines::LineChart;
+use crate::read::show::page::charts::matrix::MatrixChart;
 use crate::read::show::page::charts::ranks::RankChart;
 use crate::read::show::page::charts::spans::SpanChart;
 use crate::read::show::page::charts::stack::StackChart;
@@ -47,6 +50,7 @@ pub enum Chart {
     Ranks(RankChart),
     Waterfall(Waterfall),
     Spans(SpanChart),
+    Matrix(MatrixChart),
 }
 
 impl Chart {
@@ -60,7 +64,7 @@ impl Chart {
 
     /// Returns the chart as a separate picture; `None` for charts that make sense only next to others.
     pub fn picture(&self) -> Option<Drawing<'_>> {
-        matches!(self, Chart::Lines(_) | Chart::Bars(_)).then(|| self.drawing())
+        matches!(self, Chart::Lines(_) | Chart::Bars(_) | Chart::Matrix(_)).then(|| self.drawing())
     }
 
     fn drawing(&self) -> Drawing<'_> {
@@ -72,6 +76,7 @@ impl Chart {
             Chart::Ranks(chart) => chart.drawing(),
             Chart::Waterfall(chart) => chart.drawing(),
             Chart::Spans(chart) => chart.drawing(),
+            Chart::Matrix(chart) => chart.drawing(),
         }
     }
 
@@ -81,7 +86,7 @@ impl Chart {
             Chart::Lines(_) | Chart::Bars(_) => "charts",
             Chart::StepTimes(_) => "charts small",
             Chart::Spans(_) => "charts full",
-            Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => "charts large",
+            Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) | Chart::Matrix(_) => "charts large",
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | [`traced_step`] | time line of a traced iteration |
 //! | [`iterations`] | times of all iterations |
 //! | [`ranks`] | spread of the step time of each rank |
+//! | [`fleet`] | hosts and links that `ringmark accept` tested |
 //! | [`environment`] | hosts, devices and software, with differences between hosts |
 
 pub mod batch_size_charts;
@@ -25,6 +26,7 @@ pub mod batch_sizes;
 pub mod economy;
 pub mod environment;
 pub mod extra_tables;
+pub mod fleet;
 pub mod headline;
 pub mod iterations;
 pub mod learning;

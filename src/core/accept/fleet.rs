@@ -1,0 +1,184 @@
+//! Hosts of the fleet, the jobs that measure them, and what the jobs return.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::train::Fingerprints;
+use crate::keyword_enum;
+
+/// One host of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FleetHost {
+    /// Name under which the launcher reaches it.
+    pub name: String,
+    /// Ranks that a job starts on it: one per GPU.
+    pub ranks: u32,
+    /// GPU model, or processor model and cores. Only hosts with equal text are compared with each other; empty if the
+    /// host could not be examined.
+    pub hardware: String,
+    /// Switch or rail that connects it, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<String>,
+}
+
+keyword_enum!(
+    /// A stage of the acceptance, in order.
+    Stage {
+        /// Examination of each host without a job.
+        Facts = "facts",
+        /// Jobs on single hosts, on all of them at once.
+        Alone = "alone",
+        /// Jobs on pairs of hosts.
+        Pairs = "pairs",
+        /// Jobs on halves, quarters, eighths of the fleet.
+        Groups = "groups",
+        /// Jobs on all hosts that are fit so far.
+        Whole = "whole",
+        /// Jobs of a suspect with hosts that are known to be good.
+        Confirmation = "confirmation",
+        /// Repetition on all hosts, to find faults that come and go.
+        Soak = "soak",
+    }
+);
+
+keyword_enum!(
+    /// Benchmark that a job runs.
+    Test {
+        /// Training with a fixed batch size.
+        Training = "training",
+        /// All-reduce of three sizes.
+        Exchange = "exchange",
+    }
+);
+
+keyword_enum!(
+    /// Measured quantity; higher is better.
+    Metric {
+        /// Rate of matrix products of a rank.
+        MatrixRate = "matrix-rate",
+        /// Samples per second: of a rank without waiting for others, or of the whole job.
+        TrainingSpeed = "training-speed",
+        /// Bus bandwidth of all-reduce of the small size, where latency dominates.
+        SmallBandwidth = "small-bandwidth",
+        /// Bus bandwidth of all-reduce of the medium size.
+        MediumBandwidth = "medium-bandwidth",
+        /// Bus bandwidth of all-reduce of the large size.
+        LargeBandwidth = "large-bandwidth",
+    }
+);
+
+impl Metric {
+    /// Bandwidths of the three sizes.
+    pub const BANDWIDTHS: [Metric; 3] = [Metric::SmallBandwidth, Metric::MediumBandwidth, Metric::LargeBandwidth];
+
+    /// Returns the unit of the values.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::MatrixRate => "TFLOP/s",
+            Metric::TrainingSpeed => "samples/s",
+            Metric::SmallBandwidth | Metric::MediumBandwidth | Metric::LargeBandwidth => "GB/s",
+        }
+    }
+}
+
+/// One job on a subset of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Job {
+    /// Benchmark.
+    pub test: Test,
+    /// Indices of the hosts in the fleet, in ascending order.
+    pub hosts: Vec<usize>,
+}
+
+impl Job {
+    /// Creates the exchange of two hosts.
+    pub fn of_pair(one: usize, other: usize) -> Job {
+        Job { test: Test::Exchange, hosts: vec![one.min(other), one.max(other)] }
+    }
+}
+
+/// Jobs that run at once, on disjoint hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Round {
+    /// Stage that needs the jobs.
+    pub stage: Stage,
+    /// Jobs on disjoint hosts.
+    pub jobs: Vec<Job>,
+}
+
+/// One measured value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reading {
+    /// Quantity.
+    pub metric: Metric,
+    /// Value in [`Metric::unit`].
+    pub value: f64,
+    /// Rank within the job, host by host in the order of [`Job::hosts`]; `None` for a value of the whole job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+}
+
+/// Result of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The job ended as it should.
+    Measured(Vec<Reading>),
+    /// The job failed.
+    Failed {
+        /// Host that the failure names, if any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<usize>,
+        /// Reason, as the launcher reports it.
+        reason: String,
+    },
+}
+
+/// A job that has run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measurement {
+    /// Stage of its round.
+    pub stage: Stage,
+    /// Number of the round, from 1.
+    pub round: u32,
+    /// Job that ran.
+    pub job: Job,
+    /// Its result.
+    pub outcome: Outcome,
+    /// Fingerprints of training; `None` for other tests, failed jobs, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprints: Option<JobFingerprints>,
+}
+
+/// Fingerprints of a training job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobFingerprints {
+    /// Libraries, devices and threads: only jobs with the same text have the same values.
+    pub platform: String,
+    /// Values of most ranks, and the first difference between ranks.
+    #[serde(flatten)]
+    pub values: Fingerprints,
+}
+
+keyword_enum!(
+    /// Severity of a finding.
+    Severity {
+        /// The host cannot be used.
+        Error = "error",
+        /// The host can be used; the finding may explain a measurement.
+        Warning = "warning",
+    }
+);
+
+/// Finding about a host, from its examination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// Index of the host in the fleet.
+    pub host: usize,
+    /// Effect on the use of the host.
+    pub severity: Severity,
+    /// Description.
+    pub what: String,
+    /// Action that removes the problem.
+    pub fix: String,
+}

@@ -1,0 +1,131 @@
+//! Comparison with minimum values and with a reference.
+
+use std::collections::BTreeMap;
+
+use crate::accept::criteria::{Criteria, Minimum};
+use crate::accept::fleet::{FleetHost, Measurement, Metric, Outcome, Stage};
+use crate::accept::journal::Journal;
+use crate::accept::search::state::Problem;
+use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
+use crate::number_text::{four_digits, percent};
+use crate::stats::summary::median;
+
+/// Values of one metric in one stage on one kind of hardware.
+pub type Kind = (Stage, Metric, String);
+
+impl Criteria {
+    /// Adds the typical values of an earlier acceptance as the reference.
+    pub fn with_reference(mut self, journal: &Journal) -> Criteria {
+        self.reference.extend(typical_values(&journal.header.fleet, &journal.measurements));
+        self
+    }
+}
+
+/// Returns the value of a measurement: that of the job, or the median of its ranks. A training speed is per rank.
+fn values(fleet: &[FleetHost], done: &Measurement) -> BTreeMap<Metric, f64> {
+    let Outcome::Measured(readings) = &done.outcome else { return BTreeMap::new() };
+    let hosts = &done.job.hosts;
+    let ranks = hosts.iter().map(|host| fleet[*host].ranks).min().unwrap_or(0) * hosts.len() as u32;
+    let mut of_ranks: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
+    let mut values = BTreeMap::new();
+    for reading in readings {
+        match reading.rank {
+            Some(_) => of_ranks.entry(reading.metric).or_default().push(reading.value),
+            None if reading.metric == Metric::TrainingSpeed => {
+                values.insert(reading.metric, reading.value / f64::from(ranks.max(1)));
+            }
+            None => drop(values.insert(reading.metric, reading.value)),
+        }
+    }
+    for (metric, of_ranks) in of_ranks {
+        values.entry(metric).or_insert(median(&of_ranks).unwrap_or(0.0));
+    }
+    values
+}
+
+/// Returns the median of each subject's values, by kind. Jobs of different hardware together have no kind.
+pub fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> BTreeMap<Kind, BTreeMap<&'a [usize], f64>> {
+    let mut all: BTreeMap<Kind, BTreeMap<&[usize], Vec<f64>>> = BTreeMap::new();
+    for done in done {
+        let Some((first, others)) = done.job.hosts.split_first() else { continue };
+        let hardware = &fleet[*first].hardware;
+        if others.iter().any(|host| fleet[*host].hardware != *hardware) {
+            continue;
+        }
+        for (metric, value) in values(fleet, done) {
+            let kind = all.entry((done.stage, metric, hardware.clone())).or_default();
+            kind.entry(&done.job.hosts).or_default().push(value);
+        }
+    }
+    let medians = |subjects: BTreeMap<&'a [usize], Vec<f64>>| {
+        subjects.into_iter().filter_map(|(hosts, values)| Some((hosts, median(&values)?))).collect()
+    };
+    all.into_iter().map(|(kind, subjects)| (kind, medians(subjects))).collect()
+}
+
+/// Returns the typical values of a fleet, by stage, metric and hardware: a reference for later acceptances.
+pub fn typical_values(fleet: &[FleetHost], done: &[Measurement]) -> Vec<Minimum> {
+    let typical = |((stage, metric, hardware), subjects): (Kind, BTreeMap<&[usize], f64>)| {
+        let value = median(&subjects.into_values().collect::<Vec<f64>>())?;
+        Some(Minimum { metric, value, stage, hardware: Some(hardware) })
+    };
+    by_subject(fleet, done).into_iter().filter_map(typical).collect()
+}
+
+/// Compares with the minimum values and the reference. If most subjects of a kind are below, it is said of the fleet.
+pub fn below_limits(fleet: &[FleetHost], criteria: &Criteria, known: &[Problem], done: &[Measurement]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if criteria.minimum.is_empty() && criteria.reference.is_empty() {
+        return problems;
+    }
+    let is_known = |host: &usize| known.iter().any(|problem| problem.subject == Subject::Host(*host));
+    for ((stage, metric, hardware), subjects) in by_subject(fleet, done) {
+        let applies = |limit: &&Minimum| {
+            limit.stage == stage && limit.metric == metric && limit.hardware.as_ref().is_none_or(|of| *of == hardware)
+        };
+        let Some(typical) = median(&subjects.values().copied().collect::<Vec<f64>>()) else { continue };
+        let evidence = |value: f64, limit: f64, name: &str| Evidence {
+            metric: Some(metric),
+            values: vec![value],
+            typical: Some(limit),
+            ..Evidence::of_text(
+                stage,
+                format!(
+                    "{metric} {} {}, {} below the {name} {}",
+                    four_digits(value),
+                    metric.unit(),
+                    percent(1.0 - value / limit),
+                    four_digits(limit)
+                ),
+            )
+        };
+        let problem = |subject: Subject, cause: Cause, evidence: Evidence| Problem {
+            subject,
+            cause,
+            fitness: Fitness::Unfit,
+            evidence: vec![evidence],
+        };
+        for Minimum { value: limit, .. } in criteria.minimum.iter().filter(applies) {
+            if typical < *limit {
+                problems.push(problem(Subject::Fleet, Cause::Minimum, evidence(typical, *limit, "minimum")));
+                continue;
+            }
+            for (hosts, value) in
+                subjects.iter().filter(|(hosts, value)| **value < *limit && !hosts.iter().any(is_known))
+            {
+                let subject = match hosts {
+                    [host] => Subject::Host(*host),
+                    [one, other] => Subject::Link(*one, *other),
+                    _ => Subject::Fleet,
+                };
+                problems.push(problem(subject, Cause::Minimum, evidence(*value, *limit, "minimum")));
+            }
+        }
+        for Minimum { value: reference, .. } in criteria.reference.iter().filter(applies) {
+            if typical < reference * (1.0 - criteria.smallest_defect) {
+                problems.push(problem(Subject::Fleet, Cause::Reference, evidence(typical, *reference, "reference")));
+            }
+        }
+    }
+    problems
+}

@@ -1,0 +1,158 @@
+//! The verdict on each host, GPU and link, as `accept.json` contains it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::accept::fleet::{Metric, Stage};
+use crate::keyword_enum;
+use crate::number_text::count;
+
+/// Name of the file.
+pub const VERDICT: &str = "accept.json";
+
+/// Version of this file format.
+pub const SCHEMA: u32 = 1;
+
+/// Kind of file, in its first field.
+pub const KIND: &str = "ringmark-accept";
+
+keyword_enum!(
+    /// Fitness of a host, GPU or link.
+    Fitness {
+        /// All tests passed.
+        Fit = "fit",
+        /// No test could be run or decided, because too few measurements exist.
+        NotTested = "not-tested",
+        /// Slower than the others in some measurements, and undecided after the permitted repeats.
+        Suspect = "suspect",
+        /// Defective.
+        Unfit = "unfit",
+    }
+);
+
+keyword_enum!(
+    /// Cause of a verdict.
+    Cause {
+        /// A finding of the examination.
+        Facts = "facts",
+        /// Jobs with the host fail.
+        Failure = "failure",
+        /// One GPU is slow.
+        Gpu = "gpu",
+        /// All GPUs of the host are slow, or the host itself.
+        Host = "host",
+        /// Slow with every partner.
+        Network = "network",
+        /// Slow with one partner.
+        Link = "link",
+        /// Slow at times.
+        Intermittent = "intermittent",
+        /// Several unfit hosts or links share a switch, and hardly a healthy one does.
+        Switch = "switch",
+        /// Computes other gradients or weights than the other hosts, or than in another run.
+        Corruption = "corruption",
+        /// Below a minimum value.
+        Minimum = "minimum",
+        /// Below the value of the reference.
+        Reference = "reference",
+    }
+);
+
+/// Subject of a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// Index of a host.
+    Host(usize),
+    /// Host and index of the GPU on it.
+    Gpu(usize, u32),
+    /// Two hosts.
+    Link(usize, usize),
+    /// Name of a switch.
+    Switch(String),
+    /// The whole fleet.
+    Fleet,
+}
+
+impl Subject {
+    /// Returns the host, unless it is something else.
+    pub fn host(&self) -> Option<usize> {
+        match self {
+            Subject::Host(host) => Some(*host),
+            _ => None,
+        }
+    }
+}
+
+/// Measurements that support a verdict.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// Stage of the measurements.
+    pub stage: Stage,
+    /// Measured quantity; `null` for findings and failures.
+    pub metric: Option<Metric>,
+    /// Values, in the order in which they were measured.
+    pub values: Vec<f64>,
+    /// Value of the others.
+    pub typical: Option<f64>,
+    /// Upper limit of the probability of these values for a subject without a defect.
+    pub chance: Option<f64>,
+    /// One sentence.
+    pub text: String,
+}
+
+impl Evidence {
+    /// Evidence without values.
+    pub fn of_text(stage: Stage, text: String) -> Evidence {
+        Evidence { stage, metric: None, values: Vec::new(), typical: None, chance: None, text }
+    }
+
+    /// Evidence of failed jobs, with the reason of the first.
+    pub fn of_failure(stage: Stage, reason: &str, failures: usize) -> Evidence {
+        Evidence::of_text(stage, format!("{} failed: {reason}", count(failures, "job")))
+    }
+}
+
+/// Verdict on one subject.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Judged {
+    /// Judged part of the fleet.
+    pub subject: Subject,
+    /// Its name in messages.
+    pub name: String,
+    /// Result of its tests.
+    pub fitness: Fitness,
+    /// Cause, unless it is fit or not tested.
+    pub cause: Option<Cause>,
+    /// Measurements that support the verdict, the most important first.
+    pub evidence: Vec<Evidence>,
+    /// Action that removes the defect.
+    pub cure: Option<String>,
+}
+
+/// Verdict on a fleet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// Always `ringmark-accept`.
+    pub kind: String,
+    /// Version of the format.
+    pub schema: u32,
+    /// Fitness of the fleet: that of its worst part.
+    pub fitness: Fitness,
+    /// Every host, in the order of the fleet.
+    pub hosts: Vec<Judged>,
+    /// GPUs that are not fit.
+    pub gpus: Vec<Judged>,
+    /// Links that are not fit.
+    pub links: Vec<Judged>,
+    /// Switches that several unfit hosts or links share.
+    pub switches: Vec<Judged>,
+    /// Statements about the whole fleet: values below a minimum or a reference.
+    pub fleet: Vec<Judged>,
+    /// Number of rounds that were run.
+    pub rounds: u32,
+    /// Stages that were requested and are not complete.
+    pub unfinished: Vec<Stage>,
+    /// Smallest loss of speed of a single host that these measurements find, as a share; `null` without a comparison.
+    pub smallest_defect: Option<f64>,
+}

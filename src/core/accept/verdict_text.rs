@@ -1,0 +1,195 @@
+//! The verdict as text.
+
+use crate::accept::fleet::Stage;
+use crate::accept::verdict::{Evidence, Fitness, Judged, Verdict};
+use crate::host::host_list::compact;
+use crate::number_text::{count, percent};
+use crate::stats::summary::mean;
+
+impl Verdict {
+    /// Returns a line for each host, GPU, link and switch that is not fit, the worst first, then a line for the fleet.
+    pub fn text(&self) -> String {
+        let mut lines: Vec<String> = self.bad_parts().into_iter().map(line).collect();
+        lines.extend(self.not_tested());
+        lines.extend(self.unfinished_stages().map(|stages| format!("not complete: {stages}")));
+        lines.push(self.summary());
+        lines.join("\n")
+    }
+
+    /// Returns why the command fails; `None` if every host, GPU and link is fit.
+    pub fn failure(&self) -> Option<String> {
+        match (self.bad_parts().len(), self.untested_hosts().count()) {
+            (0, 0) => self.unfinished_stages().map(|stages| format!("not complete: {stages}")),
+            (0, untested) => Some(format!("{} not tested", count(untested, "host"))),
+            (1, _) => Some("the fleet is not fit: see the line above".to_owned()),
+            (bad, _) => Some(format!("the fleet is not fit: see the {bad} lines above")),
+        }
+    }
+
+    /// Returns everything that is suspect or unfit, the worst first.
+    pub fn bad_parts(&self) -> Vec<&Judged> {
+        let Verdict { hosts, gpus, links, switches, fleet, .. } = self;
+        let all = [switches, hosts, gpus, links, fleet].into_iter().flatten();
+        let mut parts: Vec<&Judged> = all.filter(|part| part.is_bad()).collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.fitness));
+        parts
+    }
+
+    /// Returns a line of the hosts that were not tested, if there are any.
+    pub fn not_tested(&self) -> Option<String> {
+        let mut names = self.untested_hosts().peekable();
+        names.peek()?;
+        Some(format!("not tested: {}", compact(names)))
+    }
+
+    /// Returns the names of the stages that are not complete, if there are any.
+    pub fn unfinished_stages(&self) -> Option<String> {
+        let stages: Vec<String> = self.unfinished.iter().map(Stage::to_string).collect();
+        (!stages.is_empty()).then(|| stages.join(", "))
+    }
+
+    /// Returns the line for the fleet: `fleet: unfit: 6 of 8 hosts fit, 2 unfit; 22 rounds`.
+    pub fn summary(&self) -> String {
+        let hosts = |fitness: Fitness| self.hosts.iter().filter(|host| host.fitness == fitness).count();
+        let mut counts = vec![format!("{} of {} fit", hosts(Fitness::Fit), count(self.hosts.len(), "host"))];
+        let others = [(Fitness::Unfit, "unfit"), (Fitness::Suspect, "suspect"), (Fitness::NotTested, "not tested")];
+        for (fitness, word) in others {
+            counts.extend((hosts(fitness) > 0).then(|| format!("{} {word}", hosts(fitness))));
+        }
+        for (parts, noun) in [(&self.gpus, "GPU"), (&self.links, "link"), (&self.switches, "switch")] {
+            let bad = parts.iter().filter(|part| part.is_bad()).count();
+            counts.extend((bad > 0).then(|| match noun {
+                "switch" if bad > 1 => format!("{bad} switches not fit"),
+                noun => format!("{} not fit", count(bad, noun)),
+            }));
+        }
+        format!("fleet: {}: {}; {}", self.fitness, counts.join(", "), count(self.rounds, "round"))
+    }
+
+    fn untested_hosts(&self) -> impl Iterator<Item = &str> {
+        let hosts = self.hosts.iter().filter(|host| host.fitness == Fitness::NotTested);
+        hosts.map(|host| host.name.as_str())
+    }
+}
+
+impl Judged {
+    fn is_bad(&self) -> bool {
+        matches!(self.fitness, Fitness::Unfit | Fitness::Suspect)
+    }
+
+    /// Returns the most important evidence, and how many more there are.
+    pub fn evidence_text(&self) -> String {
+        self.with_count(self.evidence.first().map(|first| first.text.clone()))
+    }
+
+    /// Returns the same with only the loss of a measured value: `matrix-rate 29.4 % less; 4 more`.
+    pub fn short_evidence(&self) -> String {
+        let short = |evidence: &Evidence| match (evidence.metric, evidence.typical, mean(&evidence.values)) {
+            (Some(metric), Some(typical), Some(mean)) => format!("{metric} {} less", percent(1.0 - mean / typical)),
+            _ => evidence.text.clone(),
+        };
+        self.with_count(self.evidence.first().map(short))
+    }
+
+    fn with_count(&self, first: Option<String>) -> String {
+        let more = self.evidence.len().saturating_sub(1);
+        let more = (more > 0).then(|| format!("{more} more"));
+        first.into_iter().chain(more).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Formats `b: unfit (gpu): EVIDENCE; fix: CURE`.
+fn line(judged: &Judged) -> String {
+    let cause = judged.cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let fix = judged.cure.as_ref().map(|cure| format!("; fix: {cure}")).unwrap_or_default();
+    format!("{}: {}{cause}: {}{fix}", judged.name, judged.fitness, judged.evidence_text())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::accept::fleet::Metric;
+    use crate::accept::verdict::{Cause, Subject};
+
+    fn judged(subject: Subject, name: &str, fitness: Fitness, why: Option<(Cause, &str, &str)>) -> Judged {
+        let evidence = |text: &str| Evidence {
+            stage: Stage::Alone,
+            metric: Some(Metric::TrainingSpeed),
+            values: vec![1.0],
+            typical: Some(2.0),
+            chance: Some(1e-6),
+            text: text.to_owned(),
+        };
+        Judged {
+            subject,
+            name: name.to_owned(),
+            fitness,
+            cause: why.map(|(cause, ..)| cause),
+            evidence: why.iter().map(|(_, text, _)| evidence(text)).collect(),
+            cure: why.map(|(.., cure)| cure.to_owned()),
+        }
+    }
+
+    fn verdict() -> Verdict {
+        let host = |number: usize, fitness, why| judged(Subject::Host(number), &format!("n{number}"), fitness, why);
+        let reason = "facts: ssh: no route to host";
+        Verdict {
+            kind: "ringmark-accept".to_owned(),
+            schema: 1,
+            fitness: Fitness::Unfit,
+            hosts: vec![
+                host(0, Fitness::Fit, None),
+                host(1, Fitness::Suspect, Some((Cause::Intermittent, "slow in 2 of 9 measurements", "watch it"))),
+                host(2, Fitness::Unfit, Some((Cause::Facts, reason, "start the host"))),
+                host(3, Fitness::NotTested, None),
+            ],
+            gpus: vec![judged(
+                Subject::Gpu(0, 5),
+                "n0 GPU 5",
+                Fitness::Unfit,
+                Some((Cause::Gpu, "matrix rate \"low\"", "replace it")),
+            )],
+            links: vec![judged(
+                Subject::Link(0, 3),
+                "n0 - n3",
+                Fitness::Unfit,
+                Some((Cause::Link, "1.0 of 12.0 GB/s in 4 measurements", "check the cable")),
+            )],
+            switches: Vec::new(),
+            fleet: Vec::new(),
+            rounds: 9,
+            unfinished: vec![Stage::Groups, Stage::Whole],
+            smallest_defect: Some(0.05),
+        }
+    }
+
+    #[test]
+    fn worst_parts_come_first_and_the_fleet_last() {
+        expect![[r#"
+            n2: unfit (facts): facts: ssh: no route to host; fix: start the host
+            n0 GPU 5: unfit (gpu): matrix rate "low"; fix: replace it
+            n0 - n3: unfit (link): 1.0 of 12.0 GB/s in 4 measurements; fix: check the cable
+            n1: suspect (intermittent): slow in 2 of 9 measurements; fix: watch it
+            not tested: n3
+            not complete: groups, whole
+            fleet: unfit: 1 of 4 hosts fit, 1 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds"#]]
+        .assert_eq(&verdict().text());
+        let short = verdict().bad_parts()[0].short_evidence();
+        assert_eq!(short, "training-speed 50.0 % less");
+        expect!["the fleet is not fit: see the 4 lines above"].assert_eq(&verdict().failure().expect("not fit"));
+    }
+
+    #[test]
+    fn untested_host_is_a_failure() {
+        let (gpus, links) = (Vec::new(), Vec::new());
+        let mut part = Verdict { gpus, links, ..verdict() };
+        part.hosts.retain(|host| [Fitness::Fit, Fitness::NotTested].contains(&host.fitness));
+        expect!["1 host not tested"].assert_eq(&part.failure().expect("not complete"));
+        part.hosts.truncate(1);
+        expect!["not complete: groups, whole"].assert_eq(&part.failure().expect("not complete"));
+        part.unfinished.clear();
+        assert_eq!(part.failure(), None);
+    }
+}

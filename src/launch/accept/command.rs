@@ -1,0 +1,281 @@
+//! `ringmark accept`: collects the facts, runs the rounds that the search asks for, and reports the verdict.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, ensure};
+use ringmark_core::accept::{
+    Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Test, VERDICT,
+};
+use ringmark_core::dimension::DeviceKind;
+use ringmark_core::number_text::count;
+use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
+
+use crate::launch::accept::drain_list::DrainList;
+use crate::launch::accept::facts::{self, Facts};
+use crate::launch::accept::job::JobRunner;
+use crate::launch::accept::journal::JournalFile;
+use crate::launch::accept::rounds::{self, Budget, RoundsEnd};
+use crate::launch::accept::switches::Switches;
+use crate::launch::cluster::hosts::Host;
+use crate::launch::job::launcher::{LaunchConfig, Launcher};
+use crate::launch::job::run_launch::JobLimits;
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::open_mpi::SessionGuard;
+use crate::launch::local::print::{Printer, print_line};
+use crate::launch::local::results_folder;
+use crate::launch::sweep::conditions::resume_command;
+use crate::launch::sweep::folder::{self, FolderLock};
+use crate::output::Json;
+
+/// Folder of the jobs' logs and records in the output folder.
+const JOBS: &str = "jobs";
+
+/// Time limit of a job unless the user sets one. Most take some seconds.
+const JOB_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Seed of the search: the same hosts and measurements lead to the same rounds.
+const SEED: u64 = 1;
+
+/// Maximum number of rounds that a dry run lists.
+const MAX_PLANNED: usize = 50;
+
+/// A `ringmark accept` command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AcceptConfig {
+    /// Hosts and launch settings.
+    pub launch: LaunchConfig,
+    /// Device that the ranks are expected to use.
+    pub device: DeviceKind,
+    /// Folder of journal, verdict, logs and records.
+    pub out: PathBuf,
+    /// True if the journal in the folder is continued.
+    pub resume: bool,
+    /// Time limit of the whole command.
+    pub limit: Option<Duration>,
+    /// Time for which the last stage is repeated, if requested.
+    pub soak: Option<Duration>,
+    /// Error rates, limits and minimum values.
+    pub criteria: Criteria,
+    /// Switches of the hosts, as far as they are known.
+    pub switches: Switches,
+    /// Destination of the verdict as JSON.
+    pub json: Json,
+    /// Destination of the list of hosts that are not fit.
+    pub drain_list: Option<DrainList>,
+}
+
+/// Runs the command. Fails if a host, GPU or link is not fit.
+pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
+    config.json.check(&[])?;
+    ensure!(
+        !(config.json.is_instead() && config.drain_list == Some(DrainList::Printed)),
+        usage(anyhow!("--json and --drain-list both need the standard output: give one of them a file"))
+    );
+    let launcher = Launcher::new(&config.launch, &[])?;
+    if config.launch.dry_run { print_plan(config, &launcher) } else { Acceptance { config, launcher }.run() }
+}
+
+struct Acceptance<'a> {
+    config: &'a AcceptConfig,
+    launcher: Launcher<'a>,
+}
+
+impl Acceptance<'_> {
+    fn run(&mut self) -> anyhow::Result<()> {
+        let AcceptConfig { launch, out, limit, soak, json, .. } = self.config;
+        let start = Instant::now();
+        let printer = Printer { mark: "", to_error: json.is_instead() };
+        let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
+        let earlier = self.earlier()?;
+        let interrupt = Interrupt::install()?;
+        self.launcher.copy_worker(&interrupt, |line| printer.line(line))?;
+        let facts = self.collect_facts(&interrupt, &printer)?;
+        let mut journal = self.journal(earlier, &facts)?;
+        for finding in facts.findings {
+            journal.add_finding(finding)?;
+        }
+        let folder = results_folder::absolute(out)?.join(JOBS);
+        folder::prepare(out, [folder.join(JOURNAL).as_path()])?;
+        let environment = self.launcher.environment();
+        // Many mpiruns start and end on this machine at once.
+        let _session = SessionGuard::create(environment.open_mpi, &environment.temporary, &environment.host_name);
+        let Header { fleet, criteria, seed, .. } = journal.journal().header.clone();
+        let search = Search::new(fleet, criteria, seed);
+        let runner = JobRunner {
+            launcher: &self.launcher,
+            config: launch,
+            device: self.config.device,
+            limits: JobLimits { timeout: launch.timeout.or(Some(JOB_TIMEOUT)), stall_timeout: launch.stall_timeout },
+            folder: &folder,
+            interrupt: &interrupt,
+        };
+        let mut budget = Budget { start, limit: *limit, soak: *soak, longest: Duration::ZERO, soak_start: None };
+        let end = rounds::run(&search, &runner, &mut journal, &mut budget, &printer);
+        lock.check_folder()?;
+        let end = end.map_err(|error| self.with_advice(&error))?;
+        self.report(&search, journal.journal(), end, &printer)
+    }
+
+    /// Returns the journal to continue, if `--resume` is given. Rejects a folder that has one otherwise.
+    fn earlier(&self) -> anyhow::Result<Option<Journal>> {
+        let AcceptConfig { out, resume, .. } = self.config;
+        let (earlier, out) = (Journal::find(out)?, out.display());
+        match (&earlier, resume) {
+            (None, true) => Err(usage(anyhow!("--resume: {out} contains no {JOURNAL}: omit --resume to start there"))),
+            (Some(_), false) => Err(usage(anyhow!(
+                "--out {out} already contains {JOURNAL}: add --resume to continue, or choose another folder"
+            ))),
+            _ => earlier.map(|earlier| self.check_same(&earlier).map(|()| earlier)).transpose(),
+        }
+    }
+
+    /// Rejects a journal of other hosts or criteria.
+    fn check_same(&self, earlier: &Journal) -> anyhow::Result<()> {
+        let AcceptConfig { out, criteria, .. } = self.config;
+        let named = |fleet: &[FleetHost]| -> Vec<String> {
+            fleet.iter().map(|host| format!("{}:{}", host.name, host.ranks)).collect()
+        };
+        let (before, now) = (named(&earlier.header.fleet), named(&fleet(self.config)));
+        ensure!(
+            before == now,
+            usage(anyhow!(
+                "--resume: {} is of --hosts {}, not of --hosts {}: use the same hosts in the same order, or another --out",
+                out.display(),
+                before.join(","),
+                now.join(",")
+            ))
+        );
+        let switches =
+            |fleet: &[FleetHost]| -> Vec<Option<String>> { fleet.iter().map(|host| host.switch.clone()).collect() };
+        ensure!(
+            earlier.header.criteria == *criteria && switches(&earlier.header.fleet) == switches(&fleet(self.config)),
+            usage(anyhow!(
+                "--resume: {} has other criteria: use the --criteria, --reference and --switches of its first command, or \
+                 another --out",
+                out.display()
+            ))
+        );
+        Ok(())
+    }
+
+    fn collect_facts(&mut self, interrupt: &Interrupt, printer: &Printer) -> anyhow::Result<Facts> {
+        let AcceptConfig { launch, out, .. } = self.config;
+        if !launch.doctor {
+            printer.line("facts: not examined");
+            return Ok(Facts::default());
+        }
+        let hosts = count(launch.hosts.all().len(), "host");
+        printer.line(&format!("facts: examining {hosts}"));
+        let mut facts = facts::collect(&self.launcher, launch, &results_folder::absolute(out)?, interrupt)?;
+        facts.network.iter().for_each(|line| printer.line(line));
+        self.launcher.set_busy(std::mem::take(&mut facts.busy));
+        if let Some(interface) = facts.interface.take() {
+            self.launcher.use_interface(interface);
+        }
+        Ok(facts)
+    }
+
+    /// Starts the journal, or continues `earlier`.
+    fn journal(&self, earlier: Option<Journal>, facts: &Facts) -> anyhow::Result<JournalFile> {
+        let AcceptConfig { out, criteria, .. } = self.config;
+        let mut fleet: Vec<FleetHost> = fleet(self.config);
+        let Some(earlier) = earlier else {
+            for (host, hardware) in fleet.iter_mut().zip(&facts.hardware) {
+                host.hardware.clone_from(hardware);
+            }
+            let (command, program) =
+                (resume_command(self.launcher.environment(), out), env!("CARGO_PKG_VERSION").to_owned());
+            return JournalFile::begin(out, Header::new(command, program, fleet, criteria.clone(), SEED));
+        };
+        JournalFile::resume(out, earlier)
+    }
+
+    fn with_advice(&self, error: &anyhow::Error) -> anyhow::Error {
+        let command = shell::join(resume_command(self.launcher.environment(), &self.config.out));
+        anyhow!("{error:#}\nresume with: {command}")
+    }
+
+    fn report(&self, search: &Search, journal: &Journal, end: RoundsEnd, printer: &Printer) -> anyhow::Result<()> {
+        let AcceptConfig { out, json, drain_list, launch, .. } = self.config;
+        let verdict = search.verdict(&journal.findings, &journal.measurements);
+        let file = out.join(VERDICT);
+        Json::File(file.clone()).write(&verdict)?;
+        if !json.write(&verdict)? {
+            print_line(&verdict.text());
+        }
+        if let Some(list) = drain_list {
+            list.write(&verdict, launch.starter)?;
+        }
+        printer.line(&format!("verdict: {}, logs and records: {}", file.display(), out.join(JOBS).display()));
+        if end == RoundsEnd::OutOfTime {
+            let command = shell::join(resume_command(self.launcher.environment(), out));
+            printer.line(&format!("stopped before --max-minutes; continue with: {command}"));
+        }
+        match verdict.failure() {
+            Some(failure) => bail!(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the hosts without their hardware.
+fn fleet(config: &AcceptConfig) -> Vec<FleetHost> {
+    let host = |host: &Host| {
+        let (name, ranks, switch) = (host.name.clone(), host.slots, config.switches.get(&host.name).cloned());
+        FleetHost { name, ranks, hardware: String::new(), switch }
+    };
+    config.launch.hosts.all().iter().map(host).collect()
+}
+
+/// Prints the rounds for hosts that are all fit, with the first command of each.
+fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> {
+    launcher.copy_commands().iter().for_each(|command| print_line(command));
+    let folder = results_folder::absolute(&config.out)?.join(JOBS);
+    let runner = JobRunner {
+        launcher,
+        config: &config.launch,
+        device: config.device,
+        limits: JobLimits::default(),
+        folder: &folder,
+        interrupt: &Interrupt::never(),
+    };
+    if config.launch.doctor {
+        print_line("# facts: the checks of `ringmark doctor --quick`");
+    }
+    let search = Search::new(fleet(config), config.criteria.clone(), SEED);
+    let mut done: Vec<Measurement> = Vec::new();
+    for number in 1..=MAX_PLANNED as u32 {
+        let Some(round) = search.next(&[], &done) else { break };
+        print_line(&format!("# round {number}, {}; the first command:", rounds::describe(&round)));
+        let (job, name) = (&round.jobs[0], rounds::file_name(&round, number, 0));
+        let hosts = runner.hosts(job);
+        print_line(&runner.launch(job, &hosts, &name).command_line(config.launch.starter));
+        done.extend(round.jobs.iter().map(|job| Measurement {
+            stage: round.stage,
+            round: number,
+            job: job.clone(),
+            outcome: Outcome::Measured(equal_readings(job.test, &hosts)),
+            fingerprints: None,
+        }));
+    }
+    print_line("# and more rounds for hosts and links that look slow");
+    Ok(())
+}
+
+/// Returns the readings of a job on hosts that are all alike.
+fn equal_readings(test: Test, hosts: &[Host]) -> Vec<Reading> {
+    let ranks = hosts.iter().map(|host| host.slots).min().unwrap_or(1) * hosts.len() as u32;
+    let reading = |metric, rank| Reading { metric, value: 1.0, rank };
+    match test {
+        Test::Training => {
+            let each = [Metric::TrainingSpeed, Metric::MatrixRate].into_iter();
+            let each = each.flat_map(|metric| (0..ranks).map(move |rank| reading(metric, Some(rank))));
+            each.chain((ranks > 1).then(|| reading(Metric::TrainingSpeed, None))).collect()
+        }
+        Test::Exchange => [Metric::SmallBandwidth, Metric::MediumBandwidth, Metric::LargeBandwidth]
+            .map(|metric| reading(metric, None))
+            .to_vec(),
+    }
+}

@@ -1,0 +1,126 @@
+//! The facts of the hosts: the doctor's examination, with its findings as `accept` judges them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ringmark_core::accept;
+use ringmark_core::host::HostLoad;
+use ringmark_core::number_text::count;
+
+use crate::launch::cluster::interface::InterfaceChoice;
+use crate::launch::doctor::checks::finding::{Check, Finding, Outlier, Severity, outliers};
+use crate::launch::doctor::checks::gpu::gpu_models;
+use crate::launch::doctor::examination::examine;
+use crate::launch::doctor::host::{HostFacts, InspectionSettings};
+use crate::launch::doctor::network::NetworkTestScope;
+use crate::launch::doctor::report;
+use crate::launch::job::launcher::{LaunchConfig, Launcher};
+use crate::launch::local::interrupt::Interrupt;
+
+/// Facts of all hosts.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// Problems.
+    pub findings: Vec<accept::Finding>,
+    /// Description of each host's devices; hosts with the same text are compared. Empty if unknown.
+    pub hardware: Vec<String>,
+    /// Line about the network of the hosts.
+    pub network: Option<String>,
+    /// Interface for the jobs, if it matters.
+    pub interface: Option<InterfaceChoice>,
+    /// Loads of other programs.
+    pub busy: Vec<HostLoad>,
+}
+
+/// Visits all hosts; returns what they have and what is wrong with them.
+pub fn collect(
+    launcher: &Launcher,
+    config: &LaunchConfig,
+    results: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Facts> {
+    let needed = BTreeMap::new();
+    let visit = InspectionSettings::for_jobs(launcher, config, results, &needed, &[], interrupt);
+    let examination = examine(&visit, launcher.hosts(), NetworkTestScope::Quick)?;
+    let findings = examination.findings.iter().map(finding).chain(missing_gpus(&examination.hosts)).collect();
+    Ok(Facts {
+        findings,
+        hardware: examination.hosts.iter().map(hardware).collect(),
+        network: examination.network.line(),
+        busy: report::busy(&examination.hosts),
+        interface: examination.network.interface,
+    })
+}
+
+fn finding(found: &Finding) -> accept::Finding {
+    let severity = match (found.severity, found.check) {
+        // Which end of a link is at fault, only other pairs of hosts show.
+        (Severity::Warning, _) | (Severity::Error, Check::Links) => accept::Severity::Warning,
+        (Severity::Error, _) => accept::Severity::Error,
+    };
+    let what = format!("{}: {}", found.check.name(), found.what);
+    accept::Finding { host: found.number, severity, what, fix: found.fix.clone() }
+}
+
+/// Finds hosts with fewer GPUs than most hosts with GPUs of the same model. The doctor accepts them if they have fewer ranks.
+fn missing_gpus(hosts: &[HostFacts]) -> Vec<accept::Finding> {
+    let gpus = |host: &HostFacts| host.probe.as_ref().map(|probe| probe.gpus.list().to_vec()).unwrap_or_default();
+    let mut numbers: BTreeMap<String, Vec<(usize, usize)>> = BTreeMap::new();
+    for (host, gpus) in hosts.iter().map(gpus).enumerate().filter(|(_, gpus)| !gpus.is_empty()) {
+        numbers.entry(gpu_models(&gpus)).or_default().push((host, gpus.len()));
+    }
+    let missing = numbers.values().flat_map(|numbers| outliers(numbers)).filter(|host| host.value < host.usual);
+    let finding = |Outlier { number, value, usual, most }: Outlier<usize>| accept::Finding {
+        host: number,
+        severity: accept::Severity::Error,
+        what: format!("{}: {} found; {most} have {usual}", Check::Gpus.name(), count(value as u64, "GPU")),
+        fix: "find the missing GPUs: nvidia-smi -L, lspci, dmesg".to_owned(),
+    };
+    missing.map(finding).collect()
+}
+
+/// Describes the devices of a host without their number: a host with a missing GPU is compared with the others.
+fn hardware(host: &HostFacts) -> String {
+    let gpus = host.probe.as_ref().map(|probe| probe.gpus.list()).unwrap_or_default();
+    match &host.inspection {
+        Some(found) if found.devices > 0 => gpu_models(gpus),
+        Some(found) => format!("{} of {}", count(found.cores, "core"), found.processor),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::launch::doctor::checks::fixtures::{gpu_hosts, h100, probe};
+    use crate::launch::doctor::probe::{Gpu, Gpus};
+
+    #[test]
+    fn missing_gpu_is_an_error_of_its_host() {
+        let mut hosts = gpu_hosts(4);
+        probe(&mut hosts, 1).gpus = Gpus::Found(vec![h100(0)]);
+        // Another model is not compared.
+        probe(&mut hosts, 3).gpus = Gpus::Found(vec![Gpu { name: "Tesla V100".to_owned(), ..h100(0) }]);
+        let found = missing_gpus(&hosts);
+        assert_eq!(
+            found.iter().map(|found| (found.host, found.severity)).collect::<Vec<_>>(),
+            [(1, accept::Severity::Error)]
+        );
+        expect!["GPUs: 1 GPU found; 2 of 3 hosts have 2"].assert_eq(&found[0].what);
+        assert_eq!(hardware(&hosts[0]), hardware(&hosts[1]));
+        assert_ne!(hardware(&hosts[0]), hardware(&hosts[3]));
+    }
+
+    #[test]
+    fn closed_link_is_not_an_error_of_a_host() {
+        let of = |check, severity| {
+            let (what, fix) = ("what".to_owned(), "fix".to_owned());
+            finding(&Finding { number: 2, host: "c".to_owned(), check, severity, what, fix }).severity
+        };
+        assert_eq!(of(Check::Links, Severity::Error), accept::Severity::Warning);
+        assert_eq!(of(Check::Worker, Severity::Error), accept::Severity::Error);
+        assert_eq!(of(Check::GpuState, Severity::Warning), accept::Severity::Warning);
+    }
+}

@@ -1,0 +1,134 @@
+//! Runs one job of a round: starts it on its hosts, awaits it, and reduces its record to readings.
+
+use std::path::Path;
+
+use ringmark_core::accept::{Job, JobFingerprints, Outcome, Reading, Test};
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{Case, DeviceKind};
+
+use crate::launch::accept::{measure, readings};
+use crate::launch::cluster::hosts::Host;
+use crate::launch::job::job_launch::{JobFiles, JobLaunch};
+use crate::launch::job::launcher::{LaunchConfig, Launcher};
+use crate::launch::job::process::ProcessOutcome;
+use crate::launch::job::run_launch::JobLimits;
+use crate::launch::local::interrupt::Interrupt;
+use crate::launch::sweep::folder;
+use crate::launch::sweep::session::failure_of;
+
+/// Command of a host that answers.
+const ECHO: [&str; 2] = ["echo", "here"];
+
+/// Runs jobs on any of the hosts.
+pub struct JobRunner<'a> {
+    /// Builds the command lines.
+    pub launcher: &'a Launcher<'a>,
+    /// Hosts and launch settings.
+    pub config: &'a LaunchConfig,
+    /// Device that the ranks are expected to use.
+    pub device: DeviceKind,
+    /// Limits of each job.
+    pub limits: JobLimits,
+    /// Folder of logs and records, absolute.
+    pub folder: &'a Path,
+    /// Set when the user interrupts.
+    pub interrupt: &'a Interrupt,
+}
+
+impl JobRunner<'_> {
+    /// Returns the hosts of a job.
+    pub fn hosts(&self, job: &Job) -> Vec<Host> {
+        let all = self.config.hosts.all();
+        job.hosts.iter().map(|index| all[*index].clone()).collect()
+    }
+
+    /// Returns the launch of `job` on `hosts`, with files called `name`.
+    pub fn launch<'a>(&'a self, job: &Job, hosts: &'a [Host], name: &str) -> JobLaunch<'a> {
+        let ranks = hosts.iter().map(|host| host.slots).min().unwrap_or(1);
+        let case = Case { nodes: hosts.len() as u32, gpus_per_node: ranks };
+        let record = self.folder.join(name).with_extension("json");
+        let files = JobFiles { log: self.folder.join(name).with_extension("log"), record };
+        let arguments = measure::arguments(job.test, case, self.device, self.config.device, &files.record);
+        self.launcher.job(case, hosts, &arguments, &files)
+    }
+
+    /// Runs `job` to its end. A failure is an outcome; an error means that the log cannot be written. Returns `None` if the
+    /// user interrupted.
+    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<(Outcome, Option<JobFingerprints>)>> {
+        let hosts = self.hosts(job);
+        let launch = self.launch(job, &hosts, name);
+        // An earlier session may have been killed in this job.
+        folder::rename_earlier(&[launch.log_now(), launch.files.record.clone()])?;
+        let mut fingerprints = None;
+        let outcome = match job.test {
+            Test::Training => self.measure(&launch, |record: &RunRecord| {
+                fingerprints = readings::fingerprints(record);
+                readings::training(record)
+            }),
+            Test::Exchange => self.measure::<BandwidthRecord>(&launch, readings::exchange),
+        };
+        if self.interrupt.is_set() {
+            launch.close_failed("interrupted");
+            return Ok(None);
+        }
+        match &outcome {
+            Outcome::Measured(_) => launch.close(None)?,
+            Outcome::Failed { reason, .. } => launch.close_failed(reason),
+        }
+        Ok(Some((with_index_in_fleet(outcome, job), fingerprints)))
+    }
+
+    /// Returns the outcome of a launch; a failed host is its index among the hosts of the job.
+    fn measure<R: Record>(&self, launch: &JobLaunch, read: impl FnOnce(&R) -> Vec<Reading>) -> Outcome {
+        let query = |rank: u32, line: &[&str]| self.launcher.query_host(launch, rank, line, self.interrupt);
+        let starter = self.config.starter;
+        let (failure, culprits) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
+            Ok(end) => {
+                let record = launch.read_record(starter, R::read);
+                let failure = failure_of(starter, &end.ended, &record);
+                match (failure, record) {
+                    (None, Ok(record)) => return Outcome::Measured(read(&record)),
+                    (failure, record) => {
+                        let reason = failure.or_else(|| record.err()).unwrap_or_default();
+                        let is_whole = matches!(end.ended, ProcessOutcome::Exited(status, _) if status.success());
+                        (reason, if is_whole { Vec::new() } else { end.culprits })
+                    }
+                }
+            }
+            Err(error) => (format!("{error:#}"), Vec::new()),
+        };
+        self.failed(launch, failure, &culprits)
+    }
+
+    /// Names the host of the `culprits`, or otherwise one that no longer answers.
+    fn failed(&self, launch: &JobLaunch, reason: String, culprits: &[u32]) -> Outcome {
+        let host_of = |rank: &u32| (*rank / launch.case.gpus_per_node) as usize;
+        let mut named: Vec<usize> = culprits.iter().map(host_of).collect();
+        named.dedup();
+        if let [host] = named[..] {
+            return Outcome::Failed { host: Some(host), reason };
+        }
+        let is_silent = |host: &usize| {
+            let first_rank = *host as u32 * launch.case.gpus_per_node;
+            let answer = self.launcher.query_host(launch, first_rank, &ECHO, self.interrupt);
+            // Without ssh, hosts cannot be asked.
+            self.config.starter.uses_ssh() && !answer.is_some_and(|text| text.trim_end().ends_with(ECHO[1]))
+        };
+        match (0..launch.hosts.len()).find(is_silent) {
+            Some(host) => {
+                let reason = format!("{reason}; host {} does not answer", launch.hosts[host].name);
+                Outcome::Failed { host: Some(host), reason }
+            }
+            None => Outcome::Failed { host: None, reason },
+        }
+    }
+}
+
+fn with_index_in_fleet(outcome: Outcome, job: &Job) -> Outcome {
+    match outcome {
+        Outcome::Failed { host, reason } => Outcome::Failed { host: host.map(|host| job.hosts[host]), reason },
+        measured @ Outcome::Measured(_) => measured,
+    }
+}

@@ -1,0 +1,61 @@
+//! Benchmarks of the jobs: short runs that are the same on all hosts.
+
+use std::path::Path;
+
+use ringmark_core::accept::Test;
+use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::messages::Growth;
+use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm, Switch};
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{Bytes, Case, DeviceChoice, DeviceKind, Dtype, Model};
+use ringmark_core::options::option_table;
+
+/// Returns the worker's command and options for `test` in `case`.
+pub fn arguments(test: Test, case: Case, device: DeviceKind, choice: DeviceChoice, record: &Path) -> Vec<String> {
+    match test {
+        Test::Training => {
+            let config = TrainConfig { device: choice, record: Some(record.to_owned()), ..training(device) };
+            let mut arguments = vec!["train".to_owned()];
+            arguments.extend(option_table::arguments(&config));
+            arguments.extend(["--case".to_owned(), case.to_string(), "--run".to_owned(), "1".to_owned()]);
+            arguments
+        }
+        Test::Exchange => {
+            let config = BandwidthConfig { device: choice, json: Some(record.to_owned()), ..exchange(device) };
+            let mut arguments = vec!["bandwidth".to_owned()];
+            arguments.extend(option_table::arguments(&config));
+            arguments
+        }
+    }
+}
+
+/// Returns a training run of some seconds. Without overlap a rank's own time ends with backward, before it waits for others;
+/// all ranks have the same batch, so that their fingerprints can be compared.
+fn training(device: DeviceKind) -> TrainConfig {
+    let exchange = ExchangeConfig { nccl_algo: NcclAlgorithm::Auto, ..ExchangeConfig::default() };
+    let common = TrainConfig { overlap: Switch::Off, fingerprint: true, exchange, ..TrainConfig::default() };
+    match device {
+        DeviceKind::Cuda => TrainConfig { dtype: Dtype::Fp16, batch_size: 64, iterations: 60, warmup: 20, ..common },
+        DeviceKind::Cpu => TrainConfig {
+            model: Model::Resnet18,
+            batch_size: 4,
+            image_size: Some(64),
+            iterations: 25,
+            warmup: 5,
+            ..common
+        },
+    }
+}
+
+/// Returns an all-reduce at three sizes: one that latency limits, one between, and one that bandwidth limits.
+fn exchange(device: DeviceKind) -> BandwidthConfig {
+    let (begin, factor) = match device {
+        DeviceKind::Cuda => (32 << 10, 64),
+        DeviceKind::Cpu => (4 << 10, 32),
+    };
+    let messages =
+        Messages::Sizes { begin: Bytes(begin), end: Bytes(begin * factor * factor), growth: Growth::Factor(factor) };
+    let exchange = ExchangeConfig { nccl_algo: NcclAlgorithm::Auto, ..ExchangeConfig::default() };
+    BandwidthConfig { messages, exchange, iterations: 20, warmup: 5, ..BandwidthConfig::default() }
+}

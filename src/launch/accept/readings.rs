@@ -1,0 +1,70 @@
+//! Readings of a job from its record.
+
+use std::collections::BTreeSet;
+
+use ringmark_core::accept::{JobFingerprints, Metric, Reading};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
+use ringmark_core::benchmark::train::{Fingerprints, RunRecord};
+use ringmark_core::dimension::Seconds;
+use ringmark_core::stats::busbw::{Bus, busbw};
+use ringmark_core::stats::summary::{median, percentile};
+
+/// Returns the speed of each rank's own computation, of the whole job if it has several ranks, and each rank's rate of
+/// matrix products. Medians over the iterations leave out single disturbances.
+pub fn training(record: &RunRecord) -> Vec<Reading> {
+    let config = &record.header.config;
+    let counted = record.iterations.get(config.warmup as usize..).unwrap_or_default();
+    let units = config.batch().units_per_sample();
+    let images = record.header.images();
+    let speed = |images: f64, times: &[f64]| median(times).filter(|time| *time > 0.0).map(|time| images * units / time);
+    let of_rank = |(rank, images): (usize, &u32)| {
+        let times: Vec<f64> = counted.iter().filter_map(|one| Some(one.before_allreduce.get(rank)?.0)).collect();
+        Some(Reading {
+            metric: Metric::TrainingSpeed,
+            value: speed(f64::from(*images), &times)?,
+            rank: Some(rank as u32),
+        })
+    };
+    let mut readings: Vec<Reading> = images.iter().enumerate().filter_map(of_rank).collect();
+    if images.len() > 1 {
+        let slowest = |times: &Vec<Seconds>| times.iter().map(|time| time.0).fold(0.0, f64::max);
+        let times: Vec<f64> = counted.iter().map(|one| slowest(&one.step)).collect();
+        let all = images.iter().map(|images| f64::from(*images)).sum();
+        let value = speed(all, &times);
+        readings.extend(value.map(|value| Reading { metric: Metric::TrainingSpeed, value, rank: None }));
+    }
+    let rates = record.end.iter().flat_map(|end| &end.matrix_product).zip(0..);
+    readings.extend(rates.map(|(rate, rank)| Reading { metric: Metric::MatrixRate, value: rate.0, rank: Some(rank) }));
+    readings
+}
+
+/// Returns the fingerprints of a job. Differences between ranks with different devices or threads are left out: these
+/// add in another order.
+pub fn fingerprints(record: &RunRecord) -> Option<JobFingerprints> {
+    let environment = &record.header.environment;
+    let ranks = &record.header.ranks;
+    let devices: BTreeSet<String> =
+        ranks.iter().map(|rank| format!("{}, {} threads", rank.device_name, rank.threads)).collect();
+    let text = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".to_owned());
+    let values = record.end.as_ref()?.fingerprints.clone()?;
+    let difference = values.difference.filter(|_| devices.len() == 1);
+    let software = [
+        format!("ringmark {}, libtorch {}", environment.ringmark_version, environment.libtorch_version),
+        format!("CUDA {}, driver {}", text(&environment.cuda_version), text(&environment.driver_version)),
+        format!("{} ranks", ranks.len()),
+    ];
+    let platform: Vec<String> = software.into_iter().chain(devices).collect();
+    Some(JobFingerprints { platform: platform.join("; "), values: Fingerprints { difference, ..values } })
+}
+
+/// Returns the bus bandwidth at the median time of each size, smallest size first.
+pub fn exchange(record: &BandwidthRecord) -> Vec<Reading> {
+    let bus = Bus::all_reduce(record.ranks.len() as u32);
+    let metrics = [Metric::SmallBandwidth, Metric::MediumBandwidth, Metric::LargeBandwidth];
+    let reading = |(metric, result): (Metric, &MessageResult)| {
+        let timing = result.in_place.as_ref().or(result.out_of_place.as_ref())?;
+        let time = percentile(&timing.pooled(), 50.0).map(Seconds)?;
+        Some(Reading { metric, value: busbw(result.bytes, time, bus).0, rank: None })
+    };
+    metrics.into_iter().zip(&record.results).filter_map(reading).collect()
+}

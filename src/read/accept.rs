@@ -1,0 +1,54 @@
+//! Report of a fleet that `ringmark accept` tested: its verdict, hosts and pairs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use ringmark_core::accept::{Journal, Search, VERDICT, Verdict};
+use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
+
+use crate::read::load::folder::name_of;
+use crate::read::show::page::content::fleet;
+use crate::read::show::page::document::{Document, Link};
+
+/// Returns the folder among `folders` with a journal; `None` if none has one. Rejects several folders.
+pub fn find(folders: &[PathBuf]) -> anyhow::Result<Option<(&Path, Journal)>> {
+    for folder in folders {
+        let Some(journal) = Journal::find(folder)? else { continue };
+        if folders.len() > 1 {
+            bail!(usage(anyhow!("{} contains an acceptance: report it alone", folder.display())));
+        }
+        return Ok(Some((folder, journal)));
+    }
+    Ok(None)
+}
+
+/// Returns the verdict of the run, or the one that the measurements support if it was interrupted.
+pub fn verdict(folder: &Path, journal: &Journal) -> anyhow::Result<Verdict> {
+    let file = folder.join(VERDICT);
+    if file.exists() {
+        let read = || -> anyhow::Result<Verdict> { Ok(serde_json::from_slice(&fs::read(&file)?)?) };
+        let verdict = read().with_context(|| file.display().to_string())?;
+        let last = journal.measurements.iter().map(|measurement| measurement.round).max().unwrap_or(0);
+        if verdict.rounds == last && verdict.hosts.len() == journal.header.fleet.len() {
+            return Ok(verdict);
+        }
+    }
+    let header = &journal.header;
+    let search = Search::new(header.fleet.clone(), header.criteria.clone(), header.seed);
+    Ok(search.verdict(&journal.findings, &journal.measurements))
+}
+
+/// Returns the report.
+pub fn document(folder: &Path, journal: &Journal, verdict: &Verdict, links: &[Link]) -> anyhow::Result<Document> {
+    let header = &journal.header;
+    Ok(Document {
+        title: name_of(folder)?,
+        provenance: vec![format!("ringmark {} \u{b7} resume with: {}", header.program, shell::join(&header.command))],
+        links: links.to_vec(),
+        headlines: Vec::new(),
+        findings: Vec::new(),
+        sections: vec![fleet::section(journal, verdict)],
+    })
+}

@@ -1,0 +1,165 @@
+//! Section about a fleet that `ringmark accept` tested: what is not fit, the hosts by speed, and a matrix of the pairs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_core::accept::limits::{Kind, by_subject};
+use ringmark_core::accept::{
+    Cause, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, Subject as Judgement, Verdict,
+};
+use ringmark_core::number_text::{four_digits, percent};
+use ringmark_core::stats::summary::median;
+
+use crate::output::table::{Column, Row, Style, Table};
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::matrix::{MatrixCell, MatrixChart};
+use crate::read::show::page::document::{Block, Section, Subject};
+
+const NOTE: &str = "Only hosts with the same hardware are compared. `fit` means that no test found a defect of the \
+                    stated size; docs/accept_method.md has the statistics.";
+
+const NOT_FIT: &str = "The worst part first, with its most important evidence; `accept.json` has all of it.";
+
+const HOSTS: &str = "Medians over the measurements of a host alone (training-speed and matrix-rate, per rank), and over \
+                     its pairs (large-bandwidth). The bars are the lowest of them as a share of the typical host.";
+
+const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
+                     all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
+                     have an outline. Not every pair is measured in a large fleet.";
+
+/// Color and name of a pair by its loss: upper limits, ascending.
+const LOSSES: [(f64, &str, &str); 4] = [
+    (0.05, "sound", "as the others"),
+    (0.2, "overlapped", "5 to 20 % slower"),
+    (0.5, "waiting", "20 to 50 % slower"),
+    (f64::INFINITY, "transfer", "more than half slower"),
+];
+const FAILED: (&str, &str) = ("failed", "failed");
+
+/// Median by kind and hosts.
+type Medians<'a> = BTreeMap<Kind, BTreeMap<&'a [usize], f64>>;
+
+/// Returns the section of a journal with its verdict.
+pub fn section(journal: &Journal, verdict: &Verdict) -> Section {
+    let fleet = &journal.header.fleet;
+    let medians = by_subject(fleet, &journal.measurements);
+    let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
+    let lines = [Some(verdict.summary()), verdict.not_tested(), incomplete].into_iter().flatten();
+    let blocks = [not_fit(verdict), Some(hosts(fleet, &medians, verdict)), pairs(journal, &medians, verdict)];
+    Section {
+        subject: Subject::Fleet,
+        title: "Fleet".to_owned(),
+        note: format!("{}. {NOTE}", lines.collect::<Vec<_>>().join("; ")),
+        blocks: blocks.into_iter().flatten().collect(),
+    }
+}
+
+/// Returns the table of everything that is not fit, the worst first.
+fn not_fit(verdict: &Verdict) -> Option<Block> {
+    let cells = |part: &Judged| {
+        let cause = part.cause.as_ref().map(Cause::to_string).unwrap_or_default();
+        let fix = part.cure.clone().unwrap_or_default();
+        Row::from(vec![part.name.clone(), part.fitness.to_string(), cause, part.short_evidence(), fix])
+    };
+    let rows: Vec<Row> = verdict.bad_parts().into_iter().map(cells).collect();
+    let mut columns: Vec<Column> = ["part", "verdict", "cause", "evidence"].map(Column::text).into();
+    columns.push(Column::text("fix").minor());
+    (!rows.is_empty())
+        .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Not fit", NOT_FIT) })
+}
+
+/// Metrics of the table of hosts, with the stage that measures them.
+const MEASURED: [(Stage, Metric); 3] =
+    [(Stage::Alone, Metric::TrainingSpeed), (Stage::Alone, Metric::MatrixRate), (Stage::Pairs, Metric::LargeBandwidth)];
+
+/// Returns the table of the hosts: the worst verdict first, then the slowest.
+fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
+    let row = |(index, host): (usize, &FleetHost)| {
+        let values = MEASURED.map(|(stage, metric)| value(medians, stage, metric, index, &host.hardware));
+        let slowest = values.iter().flatten().map(|(_, share)| *share).reduce(f64::min);
+        let judged = verdict.hosts.get(index);
+        let fitness = judged.map(|judged| judged.fitness);
+        let cells = [host.name.clone(), fitness.map(|fitness| fitness.to_string()).unwrap_or_default()].into_iter();
+        let cells = cells.chain(values.map(|value| value.map_or("-".to_owned(), |(value, _)| four_digits(value))));
+        let share = slowest.map_or("-".to_owned(), percent);
+        let cells =
+            cells.chain([share, host.switch.clone().unwrap_or("-".to_owned()), host.hardware.clone()]).collect();
+        let is_marked = fitness.is_some_and(|fitness| fitness > Fitness::NotTested);
+        let style = Some(Style { color: 0, shape: 0 });
+        ((std::cmp::Reverse(fitness), slowest), Row { cells, bar: slowest, style, is_marked, is_doubtful: false })
+    };
+    let mut rows: Vec<_> = fleet.iter().enumerate().map(row).collect();
+    rows.sort_by(|((one, slow), _), ((other, slower), _)| {
+        one.cmp(other).then(slow.unwrap_or(f64::INFINITY).total_cmp(&slower.unwrap_or(f64::INFINITY)))
+    });
+    let columns = [Column::text("host"), Column::text("verdict")].into_iter();
+    let columns = columns.chain(MEASURED.map(|(_, metric)| Column::numbers(metric.to_string(), metric.unit())));
+    let columns =
+        columns.chain([Column::numbers("lowest", ""), Column::text("switch"), Column::text("hardware").minor()]);
+    let table = Table {
+        columns: columns.collect(),
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+        bars: Some("share of the typical host"),
+    };
+    Block { table: Some(table.without_empty("switch")), ..Block::new("Hosts", HOSTS) }
+}
+
+/// Returns the median of a host's own values, or of its pairs, and its share of the median of all hosts.
+fn value(medians: &Medians, stage: Stage, metric: Metric, host: usize, hardware: &str) -> Option<(f64, f64)> {
+    let all = medians.get(&(stage, metric, hardware.to_owned()))?;
+    let own: Vec<f64> = all.iter().filter(|(hosts, _)| hosts.contains(&host)).map(|(_, value)| *value).collect();
+    let typical = median(&all.values().copied().collect::<Vec<f64>>())?;
+    median(&own).map(|own| (own, own / typical))
+}
+
+/// Returns the matrix of the pairs; `None` without any.
+fn pairs(journal: &Journal, medians: &Medians, verdict: &Verdict) -> Option<Block> {
+    let fleet = &journal.header.fleet;
+    let bad: BTreeSet<[usize; 2]> = verdict.links.iter().filter_map(link).collect();
+    let name = |[one, other]: [usize; 2]| format!("{} \u{2013} {}", fleet[one].name, fleet[other].name);
+    let cell = |hosts: [usize; 2], class: &'static str, tip: String| {
+        let is_marked = bad.contains(&hosts);
+        MatrixCell { row: hosts[0], column: hosts[1], class, tip, is_marked }
+    };
+    let mut cells: BTreeMap<[usize; 2], MatrixCell> = BTreeMap::new();
+    for ((_, metric, _), values) in medians.iter().filter(|((stage, ..), _)| *stage == Stage::Pairs) {
+        let typical = median(&values.values().copied().collect::<Vec<f64>>())?;
+        for (hosts, value) in
+            values.iter().filter_map(|(hosts, value)| Some((<[usize; 2]>::try_from(*hosts).ok()?, *value)))
+        {
+            let text = format!(
+                "{metric} {} {} ({} of the median)",
+                four_digits(value),
+                metric.unit(),
+                percent(value / typical)
+            );
+            let cell = cells.entry(hosts).or_insert_with(|| cell(hosts, LOSSES[0].1, name(hosts)));
+            cell.tip += &format!("; {text}");
+            if *metric == Metric::LargeBandwidth {
+                let class = LOSSES.iter().find(|(limit, ..)| 1.0 - value / typical <= *limit);
+                cell.class = class.map_or(cell.class, |(_, class, _)| class);
+            }
+        }
+    }
+    let failed = journal.measurements.iter().filter(|measurement| measurement.stage == Stage::Pairs);
+    for measurement in failed {
+        if let (Outcome::Failed { reason, .. }, [one, other]) = (&measurement.outcome, &measurement.job.hosts[..]) {
+            let hosts = [*one, *other];
+            cells.insert(hosts, cell(hosts, FAILED.0, format!("{}: {reason}", name(hosts))));
+        }
+    }
+    let chart = MatrixChart {
+        title: "Bus bandwidth of pairs".to_owned(),
+        description: format!("{} pairs of {} hosts", cells.len(), fleet.len()),
+        names: fleet.iter().map(|host| host.name.clone()).collect(),
+        kinds: LOSSES.iter().map(|(_, class, name)| (*class, *name)).chain([FAILED]).collect(),
+        cells: cells.into_values().collect(),
+    };
+    (!chart.cells.is_empty()).then(|| Block { charts: vec![vec![Chart::Matrix(chart)]], ..Block::new("Pairs", PAIRS) })
+}
+
+fn link(judged: &Judged) -> Option<[usize; 2]> {
+    match judged.subject {
+        Judgement::Link(one, other) => Some([one.min(other), one.max(other)]),
+        _ => None,
+    }
+}

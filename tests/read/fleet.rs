@@ -1,0 +1,67 @@
+//! Report of the journal of a simulated fleet.
+
+use std::fs;
+use std::path::Path;
+
+use ringmark_core::accept::simulation::{Defect, SimulatedFleet};
+use ringmark_core::accept::{Criteria, Header, JOURNAL, Line, Search, VERDICT, Verdict};
+
+use crate::support::golden::assert_golden;
+use crate::support::sandbox::{refused, ringmark, succeeds};
+
+/// Writes the files of an acceptance of eight hosts, of which one is slow, and two have a slow link; returns the verdict.
+fn write(folder: &Path, is_interrupted: bool) -> Verdict {
+    let defects = vec![Defect::SlowHost { host: 4, factor: 0.7 }, Defect::BadLink { hosts: [1, 5], factor: 0.4 }];
+    let mut fleet = SimulatedFleet { defects, ..SimulatedFleet::new(8, 3) };
+    for (index, host) in fleet.hosts.iter_mut().enumerate() {
+        (host.ranks, host.switch) = (2, Some(format!("leaf{}", index / 4 + 1)));
+    }
+    let search = Search::new(fleet.hosts.clone(), Criteria::default(), 1);
+    let (verdict, measurements) = fleet.accept(&search);
+    let command = ["ringmark", "accept", "--out", "fleet"].map(str::to_owned).to_vec();
+    let header = Header::new(command, "0.1.0".to_owned(), fleet.hosts.clone(), Criteria::default(), 1);
+    let last = if is_interrupted { 2 } else { u32::MAX };
+    let measured = measurements.into_iter().filter(|measurement| measurement.round <= last).map(Line::Measurement);
+    let text: String = [Line::Header(header)].into_iter().chain(measured).map(|line| line.text()).collect();
+    fs::create_dir_all(folder).expect("created");
+    fs::write(folder.join(JOURNAL), text).expect("written");
+    fs::write(folder.join(VERDICT), serde_json::to_string(&verdict).expect("JSON")).expect("written");
+    verdict
+}
+
+#[test]
+fn report_has_defects_first_then_hosts_and_pairs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("fleet");
+    let verdict = write(&out, false);
+    let text = succeeds(ringmark("report").arg(&out));
+    assert_golden("fleet.txt", &text);
+    let page = folder.path().join("fleet.html");
+    succeeds(ringmark("report").arg(&out).arg("-o").arg(&page));
+    let page = fs::read_to_string(page).expect("written");
+    // The pair is drawn on both sides of the diagonal, with an outline.
+    assert_eq!(page.matches("class=\"area critical\"").count(), 2);
+    assert_eq!(page.matches("<g class=\"transfer\">").count(), 2, "more than half slower");
+    let json = succeeds(ringmark("report --json").arg(&out));
+    assert_eq!(serde_json::from_str::<Verdict>(&json).expect("a verdict"), verdict);
+}
+
+#[test]
+fn interrupted_run_has_a_verdict_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("fleet");
+    write(&out, true);
+    let text = succeeds(ringmark("report").arg(&out));
+    assert!(text.contains("not complete: ") && text.contains("2 rounds"), "{text}");
+}
+
+#[test]
+fn fleet_is_reported_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("fleet");
+    write(&out, false);
+    let error = refused(ringmark("report").arg(&out).arg("results/suite-2-cores"), 2);
+    assert!(error.contains("fleet contains an acceptance: report it alone"), "{error}");
+    let error = refused(ringmark("report --warmup 3").arg(&out), 2);
+    assert!(error.contains("do not apply to "), "{error}");
+}
