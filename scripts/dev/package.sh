@@ -199,9 +199,12 @@ check_tarball() {
     local tarball
     tarball=$(compgen -G "$OUT/ringmark-$version-*.tar.gz")
     cp "$tarball" "$1/root/"
-    # The README's commands for a release file, with the names of this one.
-    sed -n '/^# With a release file/,/^```/{/^[#`]/d;p}' README.md |
-        sed "s/ringmark-[0-9][^ ]*-cpu/$(basename "$tarball" .tar.gz)/g" >"$1/root/commands"
+    # The README's package and commands for a release file, with the names of this one.
+    {
+        echo "apt-get install --yes --no-install-recommends openmpi-bin"
+        sed -n '/^Or with a release file/,/^[^`]*ringmark extract/{/^tar\|^\.\/ringmark/p}' README.md
+    } | sed "s/ringmark-[0-9][^ ]*-cpu/$(basename "$tarball" .tar.gz)/g" >"$1/root/commands"
+    grep -q '^\./ringmark sweep' "$1/root/commands" || fail "README.md contains no commands for a release file"
     in_root "$1" '
         ! command -v python3 cc || exit 1
         cd /root
