@@ -10,7 +10,7 @@
 //! | [`search`] | the next round of jobs, a pure function of the measurements so far |
 //! | [`verdict`] | the verdict on each host, GPU and link |
 //! | [`verdict_text`] | the verdict as text |
-//! | [`judgement`] | the verdict from the result of the search |
+//! | [`judgment`] | the verdict from the result of the search |
 //! | [`limits`] | minimum values and the reference |
 //! | `corruption` | hosts that compute other values than the others |
 //! | [`simulation`] | fleets with known defects, for tests and benchmarks |
@@ -20,7 +20,7 @@ mod corruption;
 pub mod criteria;
 pub mod fleet;
 pub mod journal;
-mod judgement;
+mod judgment;
 pub mod limits;
 pub mod search;
 pub mod simulation;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::accept::limits::{Kind, by_subject};
 use ringmark_core::accept::{
-    Cause, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, Subject as Judgement, Verdict,
+    Cause, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, Subject as Judgment, Verdict,
 };
 use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::stats::summary::median;
@@ -159,7 +159,7 @@ fn pairs(journal: &Journal, medians: &Medians, verdict: &Verdict) -> Option<Bloc
 
 fn link(judged: &Judged) -> Option<[usize; 2]> {
     match judged.subject {
-        Judgement::Link(one, other) => Some([one.min(other), one.max(other)]),
+        Judgment::Link(one, other) => Some([one.min(other), one.max(other)]),
         _ => None,
     }
 }
