@@ -18,7 +18,7 @@
 //! ```
 //!
 //! `prior` is the spread to assume for few values. Example: values 0, 1, 2, 3, 4, -90 with q = 0.5 and prior 1: start =
-//! sorted[3] = 2, values above it 0, 1, 2 higher, scale = 1 / 0.6745 = 1.48. -90 is left out, and also after that: center
+//! `sorted[3]` = 2, values above it 0, 1, 2 higher, scale = 1 / 0.6745 = 1.48. -90 is left out, and also after that: center
 //! 2, scale^2 = (10 + 2) / (5 - 1 + 2) = 2.
 
 use statrs::distribution::{ContinuousCDF, Normal};
