@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::accept::fleet::{FleetHost, JobFingerprints, Measurement, Stage};
+use crate::accept::fleet::{FleetHost, JobFingerprints, Measurement, Stage, ranks_per_host};
 use crate::accept::search::state::Problem;
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::benchmark::train::{Fingerprints, RankDifference};
@@ -51,7 +51,7 @@ type Found = (usize, Fitness, Evidence);
 fn between_ranks(fleet: &[FleetHost], done: &Measurement, difference: &RankDifference) -> Vec<Found> {
     let RankDifference { values, iteration, ranks } = difference;
     let hosts = &done.job.hosts;
-    let per_host = hosts.iter().map(|host| fleet[*host].ranks).min().unwrap_or(1).max(1);
+    let per_host = ranks_per_host(fleet, hosts).max(1);
     let all = per_host as usize * hosts.len();
     let mut of_hosts: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for rank in ranks {
@@ -103,12 +103,12 @@ fn between_hosts(runs: &[Run]) -> Vec<Found> {
         let (values, iteration) = different.first()?.values.first_difference(usual)?;
         let others = match (agreeing, of_hosts.len() - 1) {
             (0, _) => "its other jobs with the same seed".to_owned(),
-            (agreeing, others) => format!("{agreeing} of {}", count(others as u64, "other host")),
+            (agreeing, others) => format!("{agreeing} of {}", count(others, "other host")),
         };
         let text = format!(
             "{values} differ from those of {others}, first in iteration {iteration}, in {} of {}",
             different.len(),
-            count(runs.len() as u64, "job")
+            count(runs.len(), "job")
         );
         Some((*host, Fitness::Unfit, Evidence::of_text(different[0].stage, text)))
     };

@@ -21,6 +21,11 @@ pub struct FleetHost {
     pub switch: Option<String>,
 }
 
+/// Returns the number of ranks on each host of a job: as many as the host with the fewest has.
+pub fn ranks_per_host(fleet: &[FleetHost], hosts: &[usize]) -> u32 {
+    hosts.iter().map(|host| fleet[*host].ranks).min().unwrap_or(0)
+}
+
 keyword_enum!(
     /// A stage of the acceptance, in order.
     Stage {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::accept::criteria::{Criteria, Minimum};
-use crate::accept::fleet::{FleetHost, Measurement, Metric, Outcome, Stage};
+use crate::accept::fleet::{FleetHost, Measurement, Metric, Outcome, Stage, ranks_per_host};
 use crate::accept::journal::Journal;
 use crate::accept::search::state::Problem;
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
@@ -25,7 +25,7 @@ impl Criteria {
 fn values(fleet: &[FleetHost], done: &Measurement) -> BTreeMap<Metric, f64> {
     let Outcome::Measured(readings) = &done.outcome else { return BTreeMap::new() };
     let hosts = &done.job.hosts;
-    let ranks = hosts.iter().map(|host| fleet[*host].ranks).min().unwrap_or(0) * hosts.len() as u32;
+    let ranks = ranks_per_host(fleet, hosts) * hosts.len() as u32;
     let mut of_ranks: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
     let mut values = BTreeMap::new();
     for reading in readings {

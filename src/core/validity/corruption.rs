@@ -23,7 +23,7 @@ pub(super) fn corruption(ranks: &[RankPlace], end: &RunEnd) -> Option<Warning> {
     let text = format!(
         "{names} {differ} from {} in {values} in iteration {iteration}: test the memory (ECC counters, a memory test), \
          and replace the GPU or module",
-        count(others as u64, "other rank")
+        count(others, "other rank")
     );
     Some(warning(WarningKind::Corruption, names, text))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accept::comparison::{Comparison, Deviation};
 use crate::accept::criteria::Criteria;
-use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage};
+use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage, ranks_per_host};
 use crate::accept::search::log::{FAILURES, Log};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 
@@ -229,9 +229,9 @@ impl<'a> State<'a> {
         known.chain(done.iter().skip(self.known_slow_jobs.len()).map(is_slow)).collect()
     }
 
-    /// Returns the number of ranks of a job on these hosts: each gets as many as the host with the fewest.
+    /// Returns the number of ranks of a job on these hosts.
     pub fn ranks(&self, hosts: &[usize]) -> u32 {
-        hosts.iter().map(|host| self.fleet[*host].ranks).min().unwrap_or(0) * hosts.len() as u32
+        ranks_per_host(self.fleet, hosts) * hosts.len() as u32
     }
 
     /// Returns the hardware of a group: all kinds that it contains.

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::keyword_enum;
+use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::counts::majority;
 
 keyword_enum!(
@@ -53,14 +54,8 @@ impl Fingerprints {
     pub fn from_ranks(ranks: &[RankFingerprints]) -> Fingerprints {
         let Some(first) = ranks.first() else { return Fingerprints::default() };
         let (mut reference, mut difference) = (first, None);
-        let places = (0..first.gradients.len()).flat_map(|index| {
-            [
-                (FingerprintedValues::Gradients, index, RankFingerprints::gradient as fn(&_, _) -> _),
-                (FingerprintedValues::Weights, index, RankFingerprints::weight),
-            ]
-        });
-        for (values, index, value) in places {
-            let all: Vec<u64> = ranks.iter().map(|rank| value(rank, index)).collect();
+        for (index, values) in places(first.gradients.len()) {
+            let all: Vec<u64> = ranks.iter().map(|rank| rank.of(values)[index]).collect();
             if all.iter().all(|value| *value == all[0]) {
                 continue;
             }
@@ -82,29 +77,32 @@ impl Fingerprints {
     /// Returns the first values that differ from those of another run, with their iteration, from 1. A missing iteration
     /// is a difference.
     pub fn first_difference(&self, other: &Fingerprints) -> Option<(FingerprintedValues, u32)> {
-        let iterations = self.gradients.len().max(other.gradients.len());
-        (0..iterations).find_map(|index| {
-            let differs = |own: &[String], others: &[String]| own.get(index) != others.get(index);
-            let values = if differs(&self.gradients, &other.gradients) {
-                FingerprintedValues::Gradients
-            } else if differs(&self.weights, &other.weights) {
-                FingerprintedValues::Weights
-            } else {
-                return None;
-            };
-            Some((values, index as u32 + 1))
-        })
+        let mut places = places(self.gradients.len().max(other.gradients.len()));
+        let (index, values) =
+            places.find(|(index, values)| self.of(*values).get(*index) != other.of(*values).get(*index))?;
+        Some((values, index as u32 + 1))
+    }
+
+    fn of(&self, values: FingerprintedValues) -> &[String] {
+        match values {
+            FingerprintedValues::Gradients => &self.gradients,
+            FingerprintedValues::Weights => &self.weights,
+        }
     }
 }
 
 impl RankFingerprints {
-    fn gradient(&self, index: usize) -> u64 {
-        self.gradients[index]
+    fn of(&self, values: FingerprintedValues) -> &[u64] {
+        match values {
+            FingerprintedValues::Gradients => &self.gradients,
+            FingerprintedValues::Weights => &self.weights,
+        }
     }
+}
 
-    fn weight(&self, index: usize) -> u64 {
-        self.weights[index]
-    }
+/// Returns the index and values of every fingerprint of a run, in the order in which they are computed.
+fn places(iterations: usize) -> impl Iterator<Item = (usize, FingerprintedValues)> {
+    (0..iterations).flat_map(|index| FingerprintedValues::ALL.iter().map(move |values| (index, *values)))
 }
 
 #[cfg(test)]
