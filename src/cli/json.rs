@@ -25,7 +25,8 @@ impl JsonOption {
 /// Moves `--json` to the end if a folder follows it: `extract --json FOLDER` means `extract FOLDER --json`.
 pub fn before_folder(mut typed: Vec<OsString>) -> Vec<OsString> {
     let is_before = |pair: &[OsString]| pair[0] == "--json" && Path::new(&pair[1]).is_dir();
-    if let Some(place) = typed.windows(2).position(is_before) {
+    let own = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+    if let Some(place) = typed[..own].windows(2).position(is_before) {
         let option = typed.remove(place);
         typed.push(option);
     }

@@ -9,6 +9,7 @@ use ringmark_core::options::migration_hints::{self, MigrationHint};
 
 use crate::benchmark::Benchmark;
 use crate::host::facts;
+use crate::job::supervise;
 
 /// One rank of a ringmark run; started once a GPU by mpirun, or alone.
 #[derive(Debug, Parser)]
@@ -49,6 +50,19 @@ pub enum Command {
     /// Started by `ringmark doctor` on every host: prints its findings, then measures the links to other hosts
     /// as directed by its standard input
     Agent(AgentArguments),
+    /// Run another program and end all of its processes with this rank; started by a rank
+    #[command(name = supervise::COMMAND, hide = true)]
+    Supervise(SuperviseArguments),
+}
+
+/// Options of `ringmark-worker supervise`.
+#[derive(Debug, Args)]
+pub struct SuperviseArguments {
+    /// Process ID of the rank
+    pub rank: i32,
+    /// Command line to run
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
 }
 
 /// Options of `ringmark-worker agent`.

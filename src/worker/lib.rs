@@ -44,9 +44,9 @@ use std::process::ExitCode;
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 use ringmark_core::options::usage::UsageError;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, SuperviseArguments};
 use crate::host::{agent, facts, network};
-use crate::job::{heartbeat, library_defaults, standard_error, world};
+use crate::job::{heartbeat, library_defaults, standard_error, supervise, world};
 
 /// Runs the program `ringmark-worker` and returns its exit status.
 pub fn main() -> ExitCode {
@@ -69,5 +69,8 @@ fn run(Cli { command }: Cli) -> anyhow::Result<()> {
     match command {
         Command::Benchmark(benchmark) => benchmark.run(heartbeat::launcher()?),
         Command::Agent(arguments) => agent::run(arguments.device),
+        Command::Supervise(SuperviseArguments { rank, command }) => {
+            supervise::run(rank, &command).map(|status| std::process::exit(status))
+        }
     }
 }

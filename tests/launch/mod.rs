@@ -7,6 +7,7 @@ mod doctor;
 mod gridengine;
 mod hostile;
 mod kv_store_faults;
+mod program;
 mod resume;
 mod resume_disk;
 mod resume_training;

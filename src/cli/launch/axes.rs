@@ -128,6 +128,16 @@ impl AxesOptions {
         }
     }
 
+    /// Returns true if the user gave batch sizes.
+    pub(super) fn has_batch_sizes(&self) -> bool {
+        self.batch_sizes.is_some()
+    }
+
+    /// Returns true if the user gave lengths of sequences.
+    pub(super) fn has_sequence_lengths(&self) -> bool {
+        self.sequence_lengths.is_some()
+    }
+
     /// Returns the original options of the sweep to resume; empty if there is none.
     pub(super) fn original_options(&self) -> BTreeMap<String, String> {
         let out = self.out.as_ref().filter(|_| self.resume);

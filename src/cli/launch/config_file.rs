@@ -221,16 +221,22 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
         ACCEPT => Journal::find(out).ok()??.header.command,
         _ => Manifest::find(out).ok()??.command,
     };
-    let earlier = earlier.into_iter().map(OsString::from).collect();
+    let earlier: Vec<OsString> = earlier.into_iter().map(OsString::from).collect();
+    // Words of another program follow `--`.
+    let program_words = earlier.iter().position(|word| word == "--").map_or(Vec::new(), |at| earlier[at..].to_vec());
     let earlier = expand(program, earlier, |error, _| error).ok()?;
     let earlier = program.clone().try_get_matches_from(earlier).ok()?;
     let (_, earlier) = earlier.subcommand().filter(|(earlier, _)| *earlier == name)?;
-    let inherited = given(earlier, ValueSource::CommandLine).filter(|id| !is_of_start(id));
+    let is_own = |id: &&Id| !is_of_start(id) && id.as_str() != PROGRAM_WORDS;
+    let inherited = given(earlier, ValueSource::CommandLine).filter(|id| is_own(id));
     let inherited = inherited.flat_map(|id| arguments(&setting(earlier, id)).collect::<Vec<_>>());
     let inherited: Vec<OsString> = inherited.map(OsString::from).collect();
     let (head, rest) = typed.split_at_checked(2)?;
-    Some([head, &inherited, rest].concat())
+    Some([head, &inherited, rest, &program_words].concat())
 }
+
+/// Argument that holds the words of another program.
+const PROGRAM_WORDS: &str = "command";
 
 /// Reads the options in a file for `command`, without parsing their values.
 fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {

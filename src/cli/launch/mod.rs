@@ -8,7 +8,7 @@
 //! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
-//! | [`sweep`], [`score`], [`bandwidth`], [`input`] | the commands of [`Benchmark`] |
+//! | [`sweep`], [`run`], [`score`], [`bandwidth`], [`input`] | the commands of [`Benchmark`] |
 //! | [`doctor`] | the command that checks hosts |
 //! | [`accept`] | the command that finds hosts and links that are not fit |
 
@@ -20,6 +20,7 @@ pub mod data;
 pub mod doctor;
 pub mod hosts;
 pub mod input;
+pub mod run;
 pub mod score;
 pub mod servers;
 pub mod sweep;
@@ -29,6 +30,7 @@ use clap::Subcommand;
 
 use crate::cli::launch::bandwidth::BandwidthOptions;
 use crate::cli::launch::input::InputOptions;
+use crate::cli::launch::run::RunOptions;
 use crate::cli::launch::score::ScoreOptions;
 use crate::cli::launch::sweep::SweepOptions;
 use crate::launch::sweep::benchmarks;
@@ -41,6 +43,11 @@ pub enum Benchmark {
     ///
     /// Starts the ranks with mpirun, Slurm or Grid Engine, and keeps all logs and records.
     Sweep(Box<SweepOptions>),
+    /// Measure another training program: torchrun train.py, or any other
+    ///
+    /// Starts the program in every case several times, reads its iterations from its output, and keeps the records of a
+    /// sweep: extract, diff, report, check and predict read them.
+    Run(Box<RunOptions>),
     /// Measure inference: images/s by network, precision and batch size
     Score(Box<ScoreOptions>),
     /// Measure all-reduce and other collectives by message size, as nccl-tests does
@@ -58,6 +65,9 @@ impl Benchmark {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
             Benchmark::Sweep(options) => {
+                options.into_config().and_then(|config| benchmarks::train::run(&config, extract::summary))
+            }
+            Benchmark::Run(options) => {
                 options.into_config().and_then(|config| benchmarks::train::run(&config, extract::summary))
             }
             Benchmark::Score(options) => {

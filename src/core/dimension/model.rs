@@ -70,6 +70,10 @@ keyword_enum!(
         Gpt2Tiny = "gpt2-tiny",
         /// A small Llama over bytes, for tests.
         LlamaTiny = "llama-tiny",
+        /// Any network of images of another program (`ringmark run`).
+        OtherImages = "images",
+        /// Any language model of another program (`ringmark run`).
+        OtherTokens = "tokens",
     }
 );
 
@@ -137,6 +141,16 @@ impl Model {
             WorkUnit::Image => Model::Resnet50V1b,
             WorkUnit::Token => Model::Gpt2Small,
         }
+    }
+
+    /// Rejects a network of another program, which ringmark cannot build.
+    pub fn check_known(self) -> anyhow::Result<()> {
+        ensure!(
+            self.facts().is_known(),
+            "--model {self} is any network of another program, for `ringmark run`: choose a network such as {}",
+            Model::default()
+        );
+        Ok(())
     }
 
     /// Returns the unit of the network's speed.

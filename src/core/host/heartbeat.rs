@@ -191,6 +191,8 @@ pub enum Stage {
     Data,
     /// Waiting for the other ranks before the first iteration.
     Ready,
+    /// Inside another program.
+    Program,
     /// Forward pass and loss.
     Forward,
     /// Backward pass.
@@ -223,6 +225,7 @@ impl fmt::Display for Stage {
             Stage::Connecting => formatter.write_str("connecting the ranks"),
             Stage::Data => formatter.write_str("input"),
             Stage::Ready => formatter.write_str("the barrier before the first iteration"),
+            Stage::Program => formatter.write_str("the program"),
             Stage::Forward => formatter.write_str("forward"),
             Stage::Backward => formatter.write_str("backward"),
             Stage::Exchange { operation, bucket: Some(bucket) } => {

@@ -24,6 +24,8 @@ const SPEEDS: Range<f64> = 1e-9..1e15;
 const FAILURE: &str = "error: run failed: ";
 /// The same in logs of earlier versions.
 const OLD_FAILURE: &str = "ringmark: run failed: ";
+/// Starts a line of another program, whose content has no meaning for readers.
+const PROGRAM: &str = "> ";
 const RESUMPTION: &str = "# resumed from its checkpoint after iteration ";
 
 /// Number of an iteration in a line.
@@ -63,17 +65,32 @@ impl fmt::Display for Batch {
 }
 
 /// Formats the line of an iteration: speed over all ranks, then the loss of rank 0.
-pub fn write(Batch { epoch, number }: Batch, speed: UnitsPerSecond, unit: WorkUnit, loss: f64) -> String {
+pub fn write(batch: Batch, speed: UnitsPerSecond, unit: WorkUnit, loss: f64) -> String {
+    format!("{}{LOSS}{loss:.6}", write_speed(batch, speed, unit))
+}
+
+/// Formats the line of an iteration without a loss.
+pub fn write_speed(Batch { epoch, number }: Batch, speed: UnitsPerSecond, unit: WorkUnit) -> String {
     let unit = match unit {
         WorkUnit::Image => IMAGES,
         WorkUnit::Token => TOKENS,
     };
-    format!("INFO:root:{EPOCH}{epoch}{BATCH}{number}]\t{SPEED}{:.2}{unit}{LOSS}{loss:.6}", speed.0)
+    format!("INFO:root:{EPOCH}{epoch}{BATCH}{number}]\t{SPEED}{:.2}{unit}", speed.0)
 }
 
 /// Formats the line that the launcher appends to the log of a failed run, with `reason` on one line.
 pub fn write_failure(reason: &str) -> String {
     format!("{FAILURE}{}", reason.replace('\n', " "))
+}
+
+/// Formats a line of another program.
+pub fn write_program_line(line: &str) -> String {
+    format!("{PROGRAM}{line}")
+}
+
+/// Returns true for a line of [`write_program_line`].
+pub fn is_program_line(line: &[u8]) -> bool {
+    line.starts_with(PROGRAM.as_bytes())
 }
 
 /// Formats the line between the iterations restored from a checkpoint, which are repeated above it, and the new ones.
@@ -110,6 +127,9 @@ pub enum LogLine {
 /// discarded, so nothing is copied, and only the parsed parts have to be UTF-8.
 pub fn parse(line: impl AsRef<[u8]>) -> LogLine {
     let line = line.as_ref();
+    if is_program_line(line) {
+        return LogLine::Other;
+    }
     if let Some(reason) = [FAILURE, OLD_FAILURE].iter().find_map(|start| line.strip_prefix(start.as_bytes())) {
         return LogLine::Failed(String::from_utf8_lossy(reason).trim_end().to_owned());
     }

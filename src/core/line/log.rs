@@ -43,6 +43,7 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
         lines += u64::from(line.ends_with(b"\n"));
         is_empty = false;
         let damage = match dlperf::parse(line) {
+            LogLine::Other if dlperf::is_program_line(line) => None,
             // Many lines between iterations are not from a benchmark; all lines with rates contain this.
             LogLine::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
             LogLine::Other => others.read_line(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {

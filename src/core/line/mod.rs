@@ -4,5 +4,6 @@ pub mod dlperf;
 pub mod log;
 pub mod log_problem;
 pub mod other_tool;
+pub mod program;
 pub mod prometheus;
 pub mod pytorch_ddp;

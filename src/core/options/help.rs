@@ -32,6 +32,8 @@ const GROUPS: [Group; 7] = [
             "model",
             "dtype",
             "batch-size",
+            "lines",
+            "start",
             "iters",
             "runs",
             "cache",

@@ -416,7 +416,14 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
 
 /// Replaces mpirun's options with one dash that would be read as `-h`, a request for help.
 pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
+    // Words of another program follow `--`.
+    let mut is_own = true;
     let replaced = |word: OsString| match word.to_str() {
+        _ if !is_own => word,
+        Some("--") => {
+            is_own = false;
+            word
+        }
         Some("-hostfile" | "-machinefile") => "--hostfile".into(),
         Some("-host") => "--hosts".into(),
         // With an option -n, the rest would be its value.

@@ -44,7 +44,7 @@ pub(super) struct OptionFacts {
     pub(super) is_set_in_baseline: bool,
     pub(super) is_for_servers: bool,
     pub(super) resolved_from: Option<&'static str>,
-    pub(super) derived_from: Option<&'static str>,
+    pub(super) derived_from: &'static [&'static str],
     pub(super) range: Option<Range>,
     pub(super) order: u8,
 }
@@ -293,9 +293,9 @@ impl<C: 'static> OptionSpec<C> {
         self.with(|facts| facts.resolved_from = Some(requested))
     }
 
-    /// Marks an option whose value follows from another option if that is given.
-    pub fn derived_from(self, option: &'static str) -> OptionSpec<C> {
-        self.with(|facts| facts.derived_from = Some(option))
+    /// Marks an option whose value follows from one of these options if that is given.
+    pub fn derived_from(self, options: &'static [&'static str]) -> OptionSpec<C> {
+        self.with(|facts| facts.derived_from = options)
     }
 
     /// Lets a run that resumes from a checkpoint change the option, which does not affect what a step computes.
@@ -348,8 +348,8 @@ impl<C: 'static> OptionSpec<C> {
 
     /// Returns true if the value follows from another option of `requested`, a map from names with dashes.
     pub fn is_derived(&self, requested: &BTreeMap<String, String>) -> bool {
-        let other = self.facts.derived_from.and_then(|other| requested.get(&format!("--{other}")));
-        other.is_some_and(|value| !value.is_empty())
+        let mut others = self.facts.derived_from.iter().filter_map(|other| requested.get(&format!("--{other}")));
+        others.any(|value| !value.is_empty())
     }
 
     fn check(&self, config: &C) -> anyhow::Result<()> {

@@ -14,5 +14,6 @@ pub mod sequential;
 pub mod straggler;
 pub mod summary;
 pub mod typical;
+pub mod warm_up;
 pub mod welch;
 pub mod work_load;

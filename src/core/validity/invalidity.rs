@@ -34,7 +34,8 @@ pub fn invalidity(record: &RunRecord) -> Option<Invalidity> {
     if completed != requested as usize {
         return Some(Invalidity::Iterations { completed, requested });
     }
-    for iteration in iterations {
+    // The lines of a program may have no loss; the worker rejects one that is not finite.
+    for iteration in iterations.iter().filter(|_| end.program.is_none()) {
         if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
             let (loss, iteration) = (iteration.loss[rank], iteration.iteration);
             return Some(Invalidity::Loss { rank, loss, iteration });

@@ -1,6 +1,6 @@
 //! Warnings from the iteration times: drift, outliers, skipped updates, an inconsistent clock.
 
-use crate::benchmark::train::{Iteration, Resumption, RunEnd};
+use crate::benchmark::train::{Iteration, ProgramUse, Resumption, RunEnd};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::{Phase, Seconds, WorkUnit};
 use crate::host::HostUse;
@@ -117,6 +117,17 @@ pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
         counted.len()
     );
     (skipped as f64 >= SKIPPED * counted.len() as f64 && skipped > 0).then(|| warning(WarningKind::Skipped, RUN, text))
+}
+
+/// Warns about a program whose lines arrive later than its own times explain.
+pub(super) fn program_clock(ProgramUse { arrival, claimed, .. }: &ProgramUse) -> Option<Warning> {
+    let text = format!(
+        "the program's times add up to {claimed:.3}, but its lines arrived over {arrival:.3}: its times do not contain \
+         evaluation, checkpoints or waiting between iterations, so that training is slower than the figures"
+    );
+    let apart = arrival.0 - claimed.0;
+    let is_far = apart > WALL_CLOCK * arrival.0 && apart > WALL_CLOCK_PAUSE.0;
+    is_far.then(|| warning(WarningKind::WallClock, RUN, text))
 }
 
 /// Warns about a run that was resumed on different hosts, devices or software.

@@ -33,7 +33,9 @@ use crate::validity::corruption::corruption;
 use crate::validity::hosts::{
     heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,
 };
-use crate::validity::iterations::{changed_environment, drift, input, outliers, skipped, steps, wall_clock};
+use crate::validity::iterations::{
+    changed_environment, drift, input, outliers, program_clock, skipped, steps, wall_clock,
+};
 use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
 
@@ -53,7 +55,10 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     found.extend(clock_drops(counted, &seen));
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
-    found.extend(wall_clock(&record.iterations, end));
+    found.extend(match &end.program {
+        None => wall_clock(&record.iterations, end),
+        Some(program) => program_clock(program),
+    });
     found.extend(record.header.resumptions.iter().filter_map(changed_environment));
     found.sort_by_key(|warning| warning.kind);
     found

@@ -51,12 +51,16 @@ pub fn conditions(
 
 /// Returns the command that resumes the sweep in `out`. `--repeat` is removed: it applies only once.
 pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
-    let mut command = without_option(environment.command.clone(), "--repeat");
+    // Words of another program follow `--`.
+    let typed = &environment.command;
+    let (own, program) = typed.split_at(typed.iter().position(|word| word == "--").unwrap_or(typed.len()));
+    let mut command = without_option(own.to_vec(), "--repeat");
     if !command.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
         command.extend(["--out".to_owned(), out.display().to_string()]);
     }
     if !command.iter().any(|argument| argument == "--resume") {
         command.push("--resume".to_owned());
     }
+    command.extend_from_slice(program);
     command
 }

@@ -118,6 +118,9 @@ pub trait RunGroup {
     fn utilization(&self, case: &CaseOf<Self>) -> Option<Utilization> {
         let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
         let network = (self.point(case).model, self.sample_size(case)?);
+        if !network.0.facts().is_known() {
+            return None;
+        }
         Some(Utilization::new(network, Self::PASSES, case.speed()?, &runs, self.recompute()))
     }
 

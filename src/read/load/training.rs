@@ -3,6 +3,7 @@
 use anyhow::bail;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, BatchShape, Bytes, DeviceChoice, DeviceKind, Seconds, UnitsPerSecond};
 use ringmark_core::file::run_name::RunName;
@@ -98,10 +99,13 @@ impl Readable for RunRecord {
 
     fn shared_config(&self, warmup: Option<u32>) -> TrainConfig {
         let header = &self.header;
+        let shared = header.config.without_epoch_length().without_part();
         let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
+        // A program determines its iterations, and its warm-up may be found from them.
+        let program = &header.config.program;
         TrainConfig {
             device: DeviceChoice::Auto,
-            warmup: warmup_of(Some(header), warmup),
+            warmup: if program.finds_warmup { 0 } else { warmup_of(Some(header), warmup) },
             seed: TrainConfig::default().seed,
             save: None,
             record: None,
@@ -109,7 +113,8 @@ impl Readable for RunRecord {
             trace: TraceConfig::default(),
             // Older records do not contain the defaults.
             exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
-            ..header.config.without_epoch_length().without_part()
+            iterations: if program.is_used() { TO_THE_END } else { shared.iterations },
+            ..shared
         }
     }
 
@@ -168,6 +173,10 @@ impl Readable for RunRecord {
         let (of_rates, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
         let measured = || {
             let (ranks, steps) = match &record {
+                // Phases of a program are unknown.
+                Some(RunRecord { header, iterations, end: Some(end) }) if end.program.is_some() => {
+                    (Vec::new(), steps(header.ranks.len(), iterations))
+                }
                 Some(RunRecord { header, iterations, .. }) => (
                     rank_times(&header.ranks, &header.images(), &iterations[warmup..]),
                     steps(header.ranks.len(), iterations),
@@ -201,7 +210,9 @@ impl Readable for RunRecord {
                     steps,
                     ranks,
                     last_loss: match &record {
-                        Some(record) => record.header.global_loss(&record.iterations.last()?.loss),
+                        Some(record) => {
+                            record.header.global_loss(&record.iterations.last()?.loss).filter(|loss| loss.is_finite())
+                        }
                         None => log.last_loss,
                     },
                     losses: match &record {

@@ -43,8 +43,15 @@ use crate::model::prepared::{ModelRequest, PreparedModel};
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let cores = CoreRequest { threads: config.threads, cores_divided_by: config.cores_divided_by, bind: config.bind };
-    let request =
-        SessionRequest { device: config.device, cores, nccl: None, with_nccl_log: false, launcher, servers: None };
+    let request = SessionRequest {
+        device: config.device,
+        cores,
+        nccl: None,
+        with_nccl_log: false,
+        computes: true,
+        launcher,
+        servers: None,
+    };
     Session::run(request, |session| score(config, label, session))
 }
 

@@ -125,13 +125,14 @@ impl RankCounters {
     }
 }
 
-/// Returns core time in seconds and major faults from /proc/self/stat: fields 14 (utime), 15 (stime) and 12 (majflt),
-/// counted from 1. Field 2, the name in parentheses, may contain any text. Threads that have ended are included.
+/// Returns core time in seconds and major faults from /proc/self/stat: fields 14 (utime) and 15 (stime), 16 and 17 of
+/// children that have ended, and 12 (majflt), counted from 1. Field 2, the name in parentheses, may contain any text. Threads that have ended are included.
 fn process_counters(stat: &str) -> Option<(f64, u64)> {
     let (_, fields) = stat.rsplit_once(") ")?;
     // The first of these is field 3.
     let field = |number: usize| fields.split(' ').nth(number - 3)?.parse::<u64>().ok();
-    Some(((field(14)? + field(15)?) as f64 / TICKS_PER_SECOND, field(12)?))
+    let ticks: u64 = (14..=17).map(field).sum::<Option<u64>>()?;
+    Some((ticks as f64 / TICKS_PER_SECOND, field(12)?))
 }
 
 /// Returns the seconds of throttling in a group's cpu.stat: nanoseconds in version 1, microseconds in version 2.
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn process_counters_accept_any_name() {
         let stat = "4711 (a) b) (c) S 1 4711 4711 0 -1 4194560 5000 0 12 0 250 50 9 9 20 0 3 0 100 0 0";
-        assert_eq!(process_counters(stat), Some((3.0, 12)));
+        assert_eq!(process_counters(stat), Some((3.18, 12)));
         assert_eq!(process_counters("4711"), None);
     }
 

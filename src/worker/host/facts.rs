@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::environment::{NUMA, is_allowed};
 use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
@@ -46,6 +47,11 @@ pub fn peak_resident() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
 }
 
+/// Returns the peak memory of the largest child, descendants included, of those that have ended.
+pub fn peak_resident_of_children() -> Bytes {
+    Bytes(getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| 1024 * usage.max_rss().unsigned_abs()))
+}
+
 /// Resets [`peak_resident`] to the memory that is resident now, if the kernel can.
 pub fn reset_peak_resident() {
     let _ = fs::write("/proc/self/clear_refs", "5");
@@ -72,6 +78,16 @@ pub fn variables() -> BTreeMap<String, String> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| is_allowed(name))
         .collect()
+}
+
+/// Returns the environment that this process was started with, without the defaults that it has set for its own libraries.
+pub fn first_variables() -> BTreeMap<String, String> {
+    let text = fs::read("/proc/self/environ").unwrap_or_default();
+    let entry = |entry: &[u8]| {
+        let entry = String::from_utf8_lossy(entry).into_owned();
+        entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    text.split(|byte| *byte == 0).filter_map(entry).collect()
 }
 
 /// Returns the names of operating system and kernel.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind, Dtype};
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::cuda::{ComputeCapability, Cuda, NoCuda};
+use crate::ffi::cuda::{ComputeCapability, Cuda, DeviceFacts, NoCuda};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::torch::shim;
 use crate::host::facts;
@@ -28,15 +28,17 @@ pub struct DeviceOfRank {
 
 impl DeviceOfRank {
     /// Chooses the device, verifies that all ranks made the same choice, makes the device current, and binds the rank. If
-    /// there is a GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's.
+    /// there is a GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's. A rank
+    /// that does not compute knows its GPU's name but does not use it: tensors would be on the CPU.
     pub fn choose(
         choice: DeviceChoice,
         request: CoreRequest,
         world: &World,
         cuda: Result<&Cuda, &NoCuda>,
+        computes: bool,
     ) -> Result<DeviceOfRank> {
         let own = match (choice, cuda) {
-            (_, Ok(cuda)) => on_cuda(world, cuda)?,
+            (_, Ok(cuda)) => on_cuda(world, cuda, computes)?,
             (DeviceChoice::Cuda, Err(missing)) => bail!("cannot use --device cuda: {}", missing.reason()),
             (_, Err(NoCuda::Unusable(reason))) => {
                 bail!("host {}: {reason}; or use --device cpu", world.host())
@@ -87,7 +89,7 @@ impl DeviceOfRank {
     }
 }
 
-fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
+fn on_cuda(world: &World, cuda: &Cuda, computes: bool) -> Result<DeviceOfRank> {
     let count = cuda.devices.len();
     let local = world.local_rank() as usize;
     // A launcher may show each rank only its own GPU, which is then number 0 on every rank.
@@ -99,19 +101,11 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
         world.local_ranks()
     );
     let facts = &cuda.devices[index];
-    shim::set_device(index)?;
-    run_first_kernel(index).with_context(|| {
-        format!(
-            "GPU {index} of host {} ({}, compute capability {}) failed a test computation: check nvidia-smi and dmesg, \
-             or use --device cpu",
-            world.host(),
-            facts.name,
-            facts.compute_capability
-        )
-    })?;
-    tch::Cuda::cudnn_set_benchmark(true);
+    if computes {
+        set_up(index, facts, world.host())?;
+    }
     Ok(DeviceOfRank {
-        device: Device::Cuda(index),
+        device: if computes { Device::Cuda(index) } else { Device::Cpu },
         kind: DeviceKind::Cuda,
         name: facts.name.clone(),
         cores: RankCores::default(),
@@ -120,6 +114,20 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
         bus_id: Some(facts.bus_id.clone()),
         compute_capability: Some(facts.compute_capability),
     })
+}
+
+/// Makes a GPU current and runs a first kernel.
+fn set_up(index: usize, facts: &DeviceFacts, host: &str) -> Result<()> {
+    shim::set_device(index)?;
+    run_first_kernel(index).with_context(|| {
+        format!(
+            "GPU {index} of host {} ({}, compute capability {}) failed a test computation: check nvidia-smi and dmesg, \
+             or use --device cpu",
+            host, facts.name, facts.compute_capability
+        )
+    })?;
+    tch::Cuda::cudnn_set_benchmark(true);
+    Ok(())
 }
 
 /// Runs a first kernel, which fails here, rather than deep in the model, if the GPU is in an error state, is used

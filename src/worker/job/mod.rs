@@ -12,4 +12,5 @@ mod nccl_log;
 pub mod peer_watch;
 pub mod session;
 pub mod standard_error;
+pub mod supervise;
 pub mod world;

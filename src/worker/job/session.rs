@@ -47,6 +47,8 @@ pub struct SessionRequest {
     pub nccl: Option<NcclAlgorithm>,
     /// True if NCCL logs its choices on rank 0, one line per collective.
     pub with_nccl_log: bool,
+    /// False if this process only observes another program: it then leaves the GPU and the memory to it.
+    pub computes: bool,
     /// Address of the launcher, if one started this rank.
     pub launcher: Option<LauncherAddress>,
     /// Last processes of the job, which serve the ranks instead of running the benchmark.
@@ -90,7 +92,7 @@ impl Session<'_> {
     /// Runs one rank from start to end: joins the other ranks, runs `benchmark`, disconnects. The benchmark returns the
     /// reason why its run is invalid, if any.
     pub fn run(request: SessionRequest, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
-        let SessionRequest { device, cores, nccl, with_nccl_log, launcher, servers } = request;
+        let SessionRequest { device, cores, nccl, with_nccl_log, computes, launcher, servers } = request;
         // First of all: NCCL and libtorch read their environment only once.
         library_defaults::silence_profiler(device);
         nccl.map_or(Ok(()), |algorithm| library_defaults::choose_algorithm(device, algorithm))?;
@@ -104,9 +106,9 @@ impl Session<'_> {
                 (servers.body)(world)?;
                 return Ok(None);
             }
-            let own = DeviceOfRank::choose(device, cores, world, cuda.as_ref())?;
+            let own = DeviceOfRank::choose(device, cores, world, cuda.as_ref(), computes)?;
             let nccl = own.nccl(cuda.as_ref())?;
-            if own.kind == DeviceKind::Cpu {
+            if own.kind == DeviceKind::Cpu && computes {
                 limit_memory(world);
                 let name = world.name();
                 exit::set_crash_handler(move || {

@@ -337,6 +337,12 @@ impl World {
         self.communicator.borrow().process_at_rank(other as i32).receive().0
     }
 
+    /// Returns true if rank `other` has sent a number, and receives it.
+    pub fn has_message(&self, other: u32) -> bool {
+        let is_sent = self.communicator.borrow().process_at_rank(other as i32).immediate_probe().is_some();
+        is_sent && self.receive(other) == 0
+    }
+
     /// Returns sums over the ranks. All ranks call this together.
     pub fn rank_sums(&self) -> RankSums {
         RankSums(self.communicator())

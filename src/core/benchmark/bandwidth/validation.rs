@@ -21,6 +21,9 @@ impl BandwidthConfig {
         check_ranges(self)?;
         self.trace.check(self.iterations)?;
         self.exchange.check(self.device)?;
+        if let Messages::Gradients(model) = self.messages {
+            model.check_known()?;
+        }
         ensure!(
             self.min_busbw.is_none() || self.exchange.backend != BackendChoice::None,
             "--min-busbw needs an exchange to measure: omit --backend none"

@@ -86,6 +86,7 @@ impl ScoreConfig {
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
         self.trace.check(self.iterations)?;
+        self.model.check_known()?;
         self.model.check_sample_size(self.image_size, self.sequence_length)
     }
 

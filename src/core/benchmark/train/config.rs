@@ -14,6 +14,7 @@ use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
+use crate::benchmark::train::program::ProgramConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, SweepProfile, is_default, is_one, one, shared_options};
 use crate::dimension::{
@@ -169,10 +170,10 @@ config_options! {
         iterations: u32 = 120 => option("iters", "N",
             "Iterations per run, including warm-up, like DLPerf's 120; in bandwidth, --iters excludes warm-up")
             .range(1u32..=10_000_000).set_by_profile("120, on CPUs 25")
-            .free_on_resume_if(|config| !config.learning.ends_with_run()).derived_from("epochs"),
+            .free_on_resume_if(|config| !config.learning.ends_with_run()).derived_from(&["epochs", "program"]),
         /// Number of first iterations that the figures exclude.
         warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile("20, on CPUs 5")
-            .free_on_resume(),
+            .free_on_resume().derived_from(&["program-finds-warmup"]),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => shared(shared_options::image_size),
@@ -301,6 +302,9 @@ config_options! {
         fingerprint: bool = false => option("fingerprint", "",
             "Give every rank the same batch, and compare the bits of their gradients and weights in each iteration: \
              finds hardware that computes wrong values; needs --overlap off"),
+        /// Program that trains instead of ringmark's own step.
+        #[serde(default, skip_serializing_if = "is_default")]
+        program: ProgramConfig = ProgramConfig::default() => group(ProgramConfig::options()),
         /// A fault to inject.
         inject: Option<Fault> = None => option("inject", "FAULT",
             "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT (of one \

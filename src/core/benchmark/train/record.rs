@@ -17,6 +17,7 @@ use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::Fingerprints;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::learning::EpochEnd;
+use crate::benchmark::train::program::ProgramUse;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
@@ -218,6 +219,9 @@ pub struct RunEnd {
     /// Statistics of reading `--data`; `None` if nothing or a single batch was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ImageInputUse>,
+    /// Observations of the program that trained; `None` for ringmark's own step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<ProgramUse>,
     /// NCCL's log lines about its choices; empty without NCCL, if the user set NCCL's log options, and in older
     /// records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -38,6 +38,10 @@ impl TrainConfig {
     /// Refuses values outside their range and values that do not go together; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
+        if self.program.is_used() {
+            return self.model.check_sample_size(self.image_size, self.sequence_length);
+        }
+        self.model.check_known()?;
         // The iterations of an epoch are known once the data files are read.
         match self.learning.epochs {
             None => self.check_warmup().and_then(|()| self.trace.check(self.iterations))?,

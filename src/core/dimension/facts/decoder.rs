@@ -138,6 +138,21 @@ decoders! {
 }
 
 impl DecoderShape {
+    /// Any language model of another program: nothing is known about it but the length of its sequences.
+    pub const OTHER: DecoderShape = DecoderShape {
+        keyword: "tokens",
+        title: "language model",
+        source_name: "tokens",
+        vocabulary: 0,
+        context: 131_072,
+        layers: 0,
+        width: 0,
+        heads: 1,
+        key_value_heads: 1,
+        mlp_width: 0,
+        ..DecoderShape::GPT2_124M
+    };
+
     /// Returns the features of a head.
     pub const fn head_size(&self) -> u32 {
         self.width / self.heads

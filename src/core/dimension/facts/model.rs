@@ -116,6 +116,25 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
+    /// Any network of images of another program: nothing is known about it.
+    const OTHER_IMAGES: ModelFacts = ModelFacts {
+        title: "network of images",
+        file_name: "images",
+        source: Source::Torchvision,
+        source_name: "images",
+        input: ModelInput::Images(ImageRule::torchvision(224, 1, 1)),
+        gmacs: 0.0,
+        parameters: 0,
+        arrays: 0,
+        training_memory: RankMemory::megabytes(0, 0, 0),
+        scoring_memory: RankMemory::megabytes(0, 0, 0),
+    };
+
+    /// Returns false for a network of another program whose arithmetic and size are unknown.
+    pub const fn is_known(&self) -> bool {
+        self.parameters > 0
+    }
+
     /// Returns the facts of a decoder.
     const fn decoder(shape: &'static DecoderShape) -> ModelFacts {
         ModelFacts {
@@ -249,13 +268,15 @@ macro_rules! facts {
                 scoring_memory: RankMemory::$memory($scoring, $of_scored, $of_half_scored),
             },)+)+
             $(ModelFacts::decoder(&DecoderShape::$shape),)+
+            ModelFacts::OTHER_IMAGES,
+            ModelFacts::decoder(&DecoderShape::OTHER),
         ]
     };
 }
 
 /// Facts of all networks, in the order of [`Model`](crate::dimension::Model). The last six numbers of a row are the
 /// arguments of [`RankMemory`]'s constructor for training and for scoring.
-pub static FACTS: [ModelFacts; 29] = facts! {
+pub static FACTS: [ModelFacts; 31] = facts! {
     // title, file name, name in the source, images, GMACs, parameters, arrays, memory of training and of scoring
     [Torchvision megabytes]
     "ResNet50-v1b"      "rn50"             "resnet50"         IMAGENET   4.089  25_557_032 161   850 104  62   480 18 12

@@ -11,6 +11,7 @@ use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
+use ringmark_core::shell;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::{JobFiles, ServerRanks};
@@ -134,7 +135,7 @@ impl TrainSweep {
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> PlannedJob {
         let (threads, kv_store) = (train.threads, train.kv_store);
-        let cost = JobCost::for_training(&train, run.case);
+        let cost = if train.program.is_used() { JobCost::EQUAL } else { JobCost::for_training(&train, run.case) };
         let validation = self.validation(run, &train);
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
         let arrays = ServerArrays {
@@ -215,8 +216,10 @@ impl Benchmark for TrainSweep {
         if !has_iterations {
             return Err("log has no iterations after warm-up".to_owned());
         }
-        let speed = record.speed(self.train.warmup as usize).ok_or("record has no iterations after warm-up")?;
-        let update_share = record.update_share(self.train.warmup as usize);
+        // A run of a program finds its own warm-up.
+        let warmup = if self.train.program.is_used() { record.header.config.warmup } else { self.train.warmup };
+        let speed = record.speed(warmup as usize).ok_or("record has no iterations after warm-up")?;
+        let update_share = record.update_share(warmup as usize).filter(|_| !self.train.program.is_used());
         let end = record.end.unwrap_or_default();
         let top_1 = end.epochs.last().and_then(|epoch| epoch.validation?.top_1);
         Ok(RunFigures { speed, update_share, top_1, warnings: end.warnings })
@@ -252,6 +255,15 @@ impl Resumable for TrainSweep {
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, .. } = train;
         let device = &sweep.device_name;
+        if train.program.is_used() {
+            let program = shell::join(&train.program.command.0);
+            let mut lines = vec![
+                format!("runs of a program: {axes}, device {device}; logs and records in {out}"),
+                format!("program, one per {}: {program}", train.program.start),
+            ];
+            lines.extend(sweep.cores_line(context));
+            return lines;
+        }
         let length = match train.learning.epochs {
             None => format!("{} iterations", measured_and_warmup(iterations - warmup, *warmup)),
             Some(epochs) => {
@@ -278,7 +290,7 @@ impl Resumable for TrainSweep {
 
     fn check_finished(&self, run: RunName) -> Result<RunRecord, String> {
         let (done, wanted) = (self.sweep.finished_log(run)?, self.iterations(run));
-        if done != wanted {
+        if done != wanted && !self.train.program.is_used() {
             return Err(format!("log {} has {done} of {wanted} iterations", run.log(&self.sweep.out).display()));
         }
         self.sweep.finished_record(run)

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::dimension::{BatchShape, UnitsPerSecond};
 use ringmark_core::line::dlperf::{self, Batch, LogLine};
 use ringmark_core::progress::{JobProgress, RankProgress};
@@ -101,6 +102,9 @@ impl RunProgress {
 
     /// Returns the time left of the run, from the iterations that were timed here.
     fn left(&self, now: Instant) -> Option<Duration> {
+        if self.iterations == TO_THE_END {
+            return None;
+        }
         let ((since, first), (last, _), seen) = (self.first?, self.last?, self.last_time?);
         let at = |iteration: u32| self.validation.map_or(f64::from(iteration), |of| of.at(iteration));
         let all = self.validation.map_or(f64::from(self.iterations), |of| of.including_validation(self.iterations));
@@ -120,7 +124,7 @@ impl Follower for RunProgress {
         self.update_from_ranks(&job.ranks, now);
         job.title.clone_from(&self.title);
         job.iteration = job.iteration.max(self.last.map_or(0, |(ended, _)| ended));
-        (job.iterations, job.warmup) = (Some(self.iterations), self.warmup);
+        (job.iterations, job.warmup) = (Some(self.iterations).filter(|all| *all < TO_THE_END), self.warmup);
         job.units_per_second = self.last.map(|(_, speed)| speed);
         job.mean_units_per_second = self.speed();
         let mean = job.mean_units_per_second.filter(|mean| mean.0 > 0.0);

@@ -34,7 +34,8 @@ pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Resul
     let server_request = gradients::request(config);
     let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
-    let request = SessionRequest { device: config.device, cores, nccl, with_nccl_log: true, launcher, servers };
+    let request =
+        SessionRequest { device: config.device, cores, nccl, with_nccl_log: true, computes: true, launcher, servers };
     Session::run(request, |session| measure(config, session))
 }
 

@@ -29,7 +29,8 @@ pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()
     // libtorch computes nothing here.
     let cores = CoreRequest { threads: Some(1), cores_divided_by: None, bind: BindChoice::None };
     let device = DeviceChoice::Cpu;
-    let request = SessionRequest { device, cores, nccl: None, with_nccl_log: false, launcher, servers: None };
+    let request =
+        SessionRequest { device, cores, nccl: None, with_nccl_log: false, computes: true, launcher, servers: None };
     Session::run(request, |session| measure(config, session))
 }
 

@@ -6,6 +6,7 @@ mod checkpoint;
 mod epochs;
 mod graphs;
 mod header;
+mod program;
 mod progress;
 mod record;
 mod step;
@@ -52,6 +53,9 @@ const MAX_LOGGED_ITERATIONS: u32 = 10_000;
 
 /// Runs one rank from start to end.
 pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
+    if config.program.is_used() {
+        return program::run(config, label, launcher);
+    }
     let cores = CoreRequest { threads: config.threads, cores_divided_by: config.cores_divided_by, bind: config.bind };
     let nccl = Some(config.exchange.nccl_algo);
     let with_nccl_log = config.iterations <= MAX_LOGGED_ITERATIONS && config.learning.epochs.is_none();
@@ -61,7 +65,8 @@ pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<Launche
     let server_request = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
-    let request = SessionRequest { device: config.device, cores, nccl, with_nccl_log, launcher, servers };
+    let request =
+        SessionRequest { device: config.device, cores, nccl, with_nccl_log, computes: true, launcher, servers };
     Session::run(request, |session| train(config, label, session))
 }
 

@@ -121,6 +121,7 @@ pub fn gather(
         layers: profiles.layers,
         operators: profiles.operators,
         input,
+        program: None,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
         rank_use: counters.ranks,

@@ -6,4 +6,4 @@ pub mod kernels;
 pub mod nvml;
 
 pub use availability::{Cuda, NoCuda, driver_version, load, runtime_version, user_message};
-pub use driver::ComputeCapability;
+pub use driver::{ComputeCapability, DeviceFacts};

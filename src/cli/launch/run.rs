@@ -1,0 +1,123 @@
+//! Options of `ringmark run`.
+
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure};
+use clap::Args;
+use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::train::{CommandLine, ProgramRun, TrainConfig};
+use ringmark_core::dimension::{Case, DeviceKind, KvStore, Model};
+use ringmark_core::line::program::LineFormat;
+use ringmark_core::options::clap_binding::LauncherOptions;
+use ringmark_core::options::usage::usage;
+
+use crate::cli::launch::axes::{AxesOptions, AxisDefaults};
+use crate::cli::launch::hosts::{LaunchOptions, Machine};
+use crate::launch::cluster::hosts::Hosts;
+use crate::launch::sweep::benchmarks::train::TrainSweep;
+use crate::launch::sweep::benchmarks::train_checks;
+use crate::launch::sweep::plan::BatchSizes;
+use crate::launch::sweep::trials::strategy_search::StrategySearch;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  ringmark run --model gpt2-124m --batch-size 12 --sequence-length 1024 --lines nanogpt --start host -- torchrun --nproc-per-node={ranks_per_host} train.py
+      nanoGPT on one GPU and on all of this machine, several runs each; then extract, diff, report and predict
+  ringmark run --hosts a:8,b:8 --cases 1n8g,2n8g --batch-size 64 --lines '(?P<ms>[0-9.]+) ms' -- python train.py --batch={batch}
+      one process per GPU, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+  ringmark run --cases 1n4g --batch-size 32 --lines horovod --start job -- horovodrun -np {ranks} python synthetic.py
+      a program that starts the ranks itself
+
+Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
+
+/// Longest time without a line of the program by default: many print one every 100 iterations.
+const STALL_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Options of `ringmark run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunOptions {
+    /// Axes of the sweep.
+    #[command(flatten)]
+    axes: AxesOptions,
+    /// Launch options.
+    #[command(flatten)]
+    launch: LaunchOptions,
+    /// Options of the program's runs.
+    #[command(flatten)]
+    run: LauncherOptions<ProgramRun>,
+    /// Program and its arguments; {ranks}, {rank}, {local_rank}, {ranks_per_host}, {nodes}, {node}, {hosts}, {master},
+    /// {port}, {batch}, {global_batch}, {sequence_length}, {dtype}, {model}, {case}, {run} and {out} are replaced
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Returns one rank, and all slots of all hosts.
+fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
+    let mut cases = vec![Case::SINGLE, hosts.full_case()];
+    cases.dedup();
+    cases
+}
+
+impl RunOptions {
+    /// Fills in defaults and checks the options; inspects this machine only if its size determines a default.
+    pub fn into_config(self) -> anyhow::Result<TrainSweep> {
+        let run = self.run.apply(ProgramRun::default())?;
+        let typed = |name| self.run.typed(name).is_some();
+        ensure!(
+            typed("lines"),
+            usage(anyhow!(
+                "--lines is missing: the trainer that prints them ({}), or a regular expression such as '(?P<ms>[\\d.]+) ms'",
+                LineFormat::names().join(", ")
+            ))
+        );
+        let is_batch_given = typed("batch-size") || run.global_batch.is_some() || self.axes.has_batch_sizes();
+        ensure!(
+            is_batch_given,
+            usage(anyhow!(
+                "--batch-size is missing: give the images or sequences that the program computes per rank and iteration, \
+                 or --global-batch"
+            ))
+        );
+        let command = CommandLine(self.command);
+        command.check().map_err(usage)?;
+        let model = match (self.run.typed("model"), run.sequence_length) {
+            (None, Some(_)) => Model::OtherTokens,
+            _ => run.model,
+        };
+        let is_length_missing = model == Model::OtherTokens && run.sequence_length.is_none();
+        ensure!(
+            !is_length_missing || self.axes.has_sequence_lengths(),
+            usage(anyhow!("--model {model} needs --sequence-length: the tokens of a sequence"))
+        );
+        let machine = Machine::read(run.device, self.launch.gpus());
+        let mut launch = self.launch.with_stall_timeout(STALL_TIMEOUT).into_config(&machine)?;
+        machine.query_first_host(&mut launch);
+        machine.check_binding(&launch, run.bind)?;
+        let profile = self.axes.profile(&machine, &launch);
+        let defaults = AxisDefaults {
+            cases: default_cases,
+            models: vec![model],
+            dtype: run.dtype,
+            batch_sizes: match run.global_batch {
+                Some(samples) => BatchSizes::Global(samples),
+                None => BatchSizes::Each(vec![run.batch_size]),
+            },
+            sequence_length: (run.sequence_length, run.sequence_length.is_some()),
+            kv_stores: vec![KvStore::Ring],
+            threads: run.threads,
+            device: machine.kind(&launch),
+            device_name: machine.device_name(&launch),
+            is_known_to_use_cpu: machine.is_known_to_use_cpu(&launch),
+            profile,
+        };
+        let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        ensure!(sweep.trace_runs == 0, usage(anyhow!("--trace-runs needs ringmark's own step: omit it")));
+        let train = run.into_train(command, typed("warmup"));
+        // The length belongs to the axis, which networks of images do not have.
+        let train = TrainConfig { sequence_length: None, ..train };
+        let search = StrategySearch { over: Vec::new(), log: None };
+        train_checks::check(&sweep, &train, &search, false)?;
+        Ok(TrainSweep { sweep, ddp_suite: false, items: None, epoch_images: None, train, search })
+    }
+}
