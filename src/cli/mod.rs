@@ -65,10 +65,14 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Longest time in seconds without a line of another program: many print one every 100 iterations.
+const RUN_STALL_TIMEOUT: &str = "600";
+
 impl Cli {
     /// Returns the definition of all commands and options.
     fn program() -> clap::Command {
-        help::grouped(Cli::command())
+        let of_run = |run: clap::Command| run.mut_arg("stall_timeout", |limit| limit.default_value(RUN_STALL_TIMEOUT));
+        help::grouped(Cli::command().mut_subcommand("run", of_run))
     }
 
     /// Parses the arguments and the options file; exits if help is requested or if parsing fails.

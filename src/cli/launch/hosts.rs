@@ -146,10 +146,9 @@ pub struct JobOptions {
     timeout: Option<u64>,
     /// End a run without progress for this time; 0 disables the limit
     ///
-    /// The message names the rank that hangs. The limit is tripled during startup. The minimum is 6 [default: 60; in
-    /// ringmark run 600]
-    #[arg(long, value_name = "SECONDS", value_parser = stall_timeout)]
-    stall_timeout: Option<u64>,
+    /// The message names the rank that hangs. The limit is tripled during startup. The minimum is 6.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
+    stall_timeout: u64,
     /// Print the commands and start nothing
     ///
     /// Of more than 20 commands, prints the plan and the first one.
@@ -170,10 +169,9 @@ impl JobOptions {
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine, query: HostQuery) -> anyhow::Result<LaunchConfig> {
         let config = self.hosts.into_config(machine, query)?;
-        let stall_timeout = self.stall_timeout.unwrap_or(STALL_TIMEOUT);
         Ok(LaunchConfig {
             timeout: self.timeout.map(Duration::from_secs),
-            stall_timeout: (stall_timeout > 0).then(|| Duration::from_secs(stall_timeout)),
+            stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
             dry_run: self.dry_run,
             doctor: config.doctor && !self.no_doctor,
             ..config
@@ -211,12 +209,6 @@ impl LaunchOptions {
     /// Returns the selected GPUs.
     pub(super) fn gpus(&self) -> Option<&str> {
         self.jobs.gpus()
-    }
-
-    /// Sets the stall timeout unless the user gave one.
-    pub(super) fn with_stall_timeout(mut self, timeout: Duration) -> LaunchOptions {
-        self.jobs.stall_timeout.get_or_insert(timeout.as_secs());
-        self
     }
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
@@ -274,9 +266,6 @@ fn gpu_list(text: &str) -> Result<String, String> {
         _ => Err("list GPUs by number or UUID: 0,2".to_owned()),
     }
 }
-
-/// Stall timeout by default, in seconds.
-const STALL_TIMEOUT: u64 = 60;
 
 /// Parses the stall timeout. Values below 6 are invalid because a rank counts as silent after five seconds.
 fn stall_timeout(text: &str) -> Result<u64, String> {

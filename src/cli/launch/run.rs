@@ -1,7 +1,5 @@
 //! Options of `ringmark run`.
 
-use std::time::Duration;
-
 use anyhow::{anyhow, ensure};
 use clap::Args;
 use ringmark_core::benchmark::BenchmarkKind;
@@ -29,9 +27,6 @@ Examples:
       a program that starts the ranks itself
 
 Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
-
-/// Longest time without a line of the program by default: many print one every 100 iterations.
-const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Options of `ringmark run`.
 #[derive(Debug, Args)]
@@ -91,7 +86,7 @@ impl RunOptions {
             usage(anyhow!("--model {model} needs --sequence-length: the tokens of a sequence"))
         );
         let machine = Machine::read(run.device, self.launch.gpus());
-        let mut launch = self.launch.with_stall_timeout(STALL_TIMEOUT).into_config(&machine)?;
+        let mut launch = self.launch.into_config(&machine)?;
         machine.query_first_host(&mut launch);
         machine.check_binding(&launch, run.bind)?;
         let profile = self.axes.profile(&machine, &launch);

@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn networks_have_the_documented_parameters() {
-        for model in Model::ALL {
+        for model in Model::ALL.iter().filter(|model| model.facts().is_known()) {
             let tensors = tensors(*model);
             let facts = model.facts();
             let built = (tensors.elements() as u64, tensors.parameters.len() as u32);

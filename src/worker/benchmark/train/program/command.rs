@@ -9,7 +9,7 @@ use ringmark_core::benchmark::train::{ProgramConfig, RunHeader};
 use crate::host::facts;
 use crate::job::session::Session;
 
-/// Starts of the names of variables that tell a program that it is a rank of this job's MPI, or that are ringmark's.
+/// Starts of the names of variables of this job's MPI, which a program would join, and of ringmark.
 const HIDDEN: [&str; 5] = ["OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGMARK_"];
 
 /// Values of placeholders, by name.

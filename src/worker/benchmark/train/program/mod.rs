@@ -162,7 +162,7 @@ fn follow(command: &ProgramCommand, header: &RunHeader, world: &World) -> Result
     Ok(lines.own)
 }
 
-/// Tells all other ranks to end the program; returns true.
+/// Sends all other ranks the request to end the program; returns true.
 fn notify(world: &World) -> bool {
     (1..world.ranks()).for_each(|rank| world.send(rank, 0));
     true
