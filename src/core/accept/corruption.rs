@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::accept::fleet::{FleetHost, JobFingerprints, Measurement, Stage, ranks_per_host};
-use crate::accept::search::state::Problem;
-use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
+use crate::accept::verdict::{Evidence, Fitness};
 use crate::benchmark::train::{Fingerprints, RankDifference};
 use crate::number_text::{count, plural};
 use crate::stats::counts::majority;
@@ -16,8 +15,11 @@ struct Run<'a> {
     values: &'a Fingerprints,
 }
 
-/// Adds the hosts that compute other values to `problems`.
-pub fn add_corruption(fleet: &[FleetHost], done: &[Measurement], problems: &mut Vec<Problem>) {
+/// A host that computes other values, and the evidence of one or several jobs.
+pub type CorruptHost = (usize, Fitness, Evidence);
+
+/// Returns the hosts that compute other values in these measurements. A host occurs again for other evidence.
+pub fn corrupt_hosts<'a>(fleet: &[FleetHost], done: impl IntoIterator<Item = &'a Measurement>) -> Vec<CorruptHost> {
     let mut found = Vec::new();
     let mut kinds: BTreeMap<(&str, &str), Vec<Run>> = BTreeMap::new();
     for done in done {
@@ -31,24 +33,11 @@ pub fn add_corruption(fleet: &[FleetHost], done: &[Measurement], problems: &mut 
         }
     }
     found.extend(kinds.values().flat_map(|runs| between_hosts(runs)));
-    for (host, fitness, evidence) in found {
-        let subject = Subject::Host(host);
-        match problems.iter_mut().find(|problem| problem.subject == subject) {
-            // A wrong value is worse than a slow host.
-            Some(known) if known.fitness < fitness => {
-                (known.fitness, known.cause) = (fitness, Cause::Corruption);
-                known.evidence.insert(0, evidence);
-            }
-            Some(known) => known.evidence.push(evidence),
-            None => problems.push(Problem { subject, cause: Cause::Corruption, fitness, evidence: vec![evidence] }),
-        }
-    }
+    found
 }
 
-type Found = (usize, Fitness, Evidence);
-
 /// Returns the hosts whose ranks differ from others in the same job; all of them are suspect without a majority.
-fn between_ranks(fleet: &[FleetHost], done: &Measurement, difference: &RankDifference) -> Vec<Found> {
+fn between_ranks(fleet: &[FleetHost], done: &Measurement, difference: &RankDifference) -> Vec<CorruptHost> {
     let RankDifference { values, iteration, ranks } = difference;
     let hosts = &done.job.hosts;
     let per_host = ranks_per_host(fleet, hosts).max(1);
@@ -78,7 +67,7 @@ fn between_ranks(fleet: &[FleetHost], done: &Measurement, difference: &RankDiffe
 
 /// Returns the hosts of one kind with runs that differ from most runs. Without a majority all hosts are suspect, unless
 /// most hosts do not repeat their own values: then training on this hardware is not deterministic.
-fn between_hosts(runs: &[Run]) -> Vec<Found> {
+fn between_hosts(runs: &[Run]) -> Vec<CorruptHost> {
     let values: Vec<&Fingerprints> = runs.iter().map(|run| run.values).collect();
     let mut of_hosts: BTreeMap<usize, Vec<&Run>> = BTreeMap::new();
     for run in runs {
@@ -199,9 +188,7 @@ mod tests {
             outcome: crate::accept::Outcome::Measured(Vec::new()),
             fingerprints: fingerprints(&[values]),
         };
-        let mut problems = Vec::new();
-        add_corruption(&hosts, &[run(0, GOOD), run(1, GOOD), run(2, GOOD), run(3, FLIPPED)], &mut problems);
-        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(corrupt_hosts(&hosts, &[run(0, GOOD), run(1, GOOD), run(2, GOOD), run(3, FLIPPED)]), []);
     }
 
     #[test]
@@ -216,17 +203,14 @@ mod tests {
             fingerprints: fingerprints(ranks),
         };
         let found = |done: Measurement| {
-            let mut problems = Vec::new();
-            add_corruption(&hosts, &[done], &mut problems);
-            let line =
-                |problem: &Problem| format!("{:?} {}: {}", problem.subject, problem.fitness, problem.evidence[0].text);
-            problems.iter().map(line).collect::<Vec<_>>().join("\n")
+            let line = |(host, fitness, evidence): &CorruptHost| format!("{host} {fitness}: {}", evidence.text);
+            corrupt_hosts(&hosts, &[done]).iter().map(line).collect::<Vec<_>>().join("\n")
         };
-        expect!["Host(2) unfit: gradients of its rank 1 differ in iteration 2 of round 9 from those of 3 of 4 ranks"]
+        expect!["2 unfit: gradients of its rank 1 differ in iteration 2 of round 9 from those of 3 of 4 ranks"]
             .assert_eq(&found(group(&[GOOD, GOOD, GOOD, FLIPPED])));
         expect![[r#"
-            Host(0) suspect: gradients of the 4 ranks differ in iteration 2 of round 9, and no value has a majority
-            Host(2) suspect: gradients of the 4 ranks differ in iteration 2 of round 9, and no value has a majority"#]]
+            0 suspect: gradients of the 4 ranks differ in iteration 2 of round 9, and no value has a majority
+            2 suspect: gradients of the 4 ranks differ in iteration 2 of round 9, and no value has a majority"#]]
         .assert_eq(&found(group(&[GOOD, GOOD, FLIPPED, FLIPPED])));
     }
 }

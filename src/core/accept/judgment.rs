@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::accept::corruption::add_corruption;
 use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Stage};
 use crate::accept::limits::below_limits;
 use crate::accept::search::Search;
@@ -25,7 +24,6 @@ fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
     let (fleet, criteria) = (state.fleet, state.criteria);
     let mut problems = state.problems.clone();
     problems.extend(below_limits(fleet, criteria, &problems, done));
-    add_corruption(fleet, done, &mut problems);
     let switches = shared_switches(fleet, &problems);
     let judged = |problem: &Problem| Judged {
         name: name(fleet, &problem.subject),

@@ -4,9 +4,12 @@
 //! and loses 3 % more for each doubling of its hosts. The bandwidth of a job is that of its slowest host or link. A job
 //! with a defective network also trains slower: half of the step is exchange.
 
-use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage, Test};
+use crate::accept::fleet::{
+    FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Stage, Test,
+};
 use crate::accept::search::Search;
 use crate::accept::verdict::Verdict;
+use crate::benchmark::train::{Fingerprints, RankFingerprints};
 use crate::stats::random::Random;
 
 /// A defect of a simulated fleet. A factor below 1 multiplies the speed.
@@ -27,6 +30,8 @@ pub enum Defect {
     BrokenLink { hosts: [usize; 2] },
     /// The host is slow in this share of its jobs.
     Intermittent { host: usize, share: f64, factor: f64 },
+    /// The host computes other gradients in each training job from this stage on.
+    Corrupt { host: usize, from: Stage },
 }
 
 /// A fleet to measure.
@@ -82,7 +87,7 @@ impl SimulatedFleet {
             round: number,
             outcome: self.outcome(round.stage, number, job),
             job: job.clone(),
-            fingerprints: None,
+            fingerprints: self.fingerprints(round.stage, job),
         };
         round.jobs.iter().map(measured).collect()
     }
@@ -150,6 +155,25 @@ impl SimulatedFleet {
         let value = 2000.0 * f64::from(rank) * slowest * share * (self.noise * random.normal()).exp();
         readings.push(Reading { metric: Metric::TrainingSpeed, value, rank: None });
         Outcome::Measured(readings)
+    }
+
+    /// Returns the fingerprints of a training job if the fleet has a host with wrong values.
+    fn fingerprints(&self, stage: Stage, job: &Job) -> Option<JobFingerprints> {
+        let corrupt = self.defects.iter().filter_map(|defect| match defect {
+            Defect::Corrupt { host, from } => Some((*host, *from)),
+            _ => None,
+        });
+        let corrupt: Vec<(usize, Stage)> = corrupt.collect();
+        if corrupt.is_empty() || job.test != Test::Training {
+            return None;
+        }
+        let ranks = job.hosts.iter().flat_map(|host| {
+            let is_corrupt = corrupt.iter().any(|(of, from)| of == host && stage >= *from);
+            let own = RankFingerprints { gradients: vec![1, u64::from(is_corrupt)], weights: vec![1, 2] };
+            vec![own; self.hosts[*host].ranks as usize]
+        });
+        let values = Fingerprints::from_ranks(&ranks.collect::<Vec<RankFingerprints>>());
+        Some(JobFingerprints { platform: "simulated".to_owned(), values })
     }
 
     fn random(&self, purpose: u64, index: u64) -> Random {

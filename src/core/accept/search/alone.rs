@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accept::comparison::{Comparison, Deviation};
-use crate::accept::fleet::{Job, Metric, Stage, Test};
+use crate::accept::fleet::{Job, Measurement, Metric, Stage, Test};
 use crate::accept::search::log::FAILURES;
 use crate::accept::search::state::{Problem, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
@@ -22,8 +22,8 @@ struct Series {
     values: Vec<f64>,
 }
 
-/// Returns the jobs that are still needed; reports slow and failing hosts.
-pub fn alone(state: &mut State, stage: Stage, repeats: usize) -> Vec<Job> {
+/// Returns the jobs that are still needed; reports slow and failing hosts, and excludes those with wrong values.
+pub fn alone(state: &mut State, done: &[Measurement], stage: Stage, repeats: usize) -> Vec<Job> {
     for test in [Test::Training, Test::Exchange] {
         let classes = state.classes();
         let hosts = || classes.values().flatten().copied();
@@ -44,8 +44,10 @@ pub fn alone(state: &mut State, stage: Stage, repeats: usize) -> Vec<Job> {
         if !needed.is_empty() {
             return needed;
         }
-        let again: Vec<Job> =
+        let mut again: Vec<Job> =
             classes.values().flat_map(|hosts| compare(state, stage, test, repeats, hosts)).map(job).collect();
+        state.exclude_corrupt(done.iter().filter(|done| done.stage <= stage));
+        again.retain(|job| !state.excludes(job));
         if !again.is_empty() {
             return again;
         }

@@ -85,11 +85,14 @@ fn divided(order: &[usize], depth: u32) -> Vec<&[usize]> {
     parts
 }
 
-/// Reports hosts that several failures of a group's own jobs name; returns true if there are any. Jobs of other groups
-/// do not count: they may be of a later stage, and the groups must not change once they are measured.
+/// Reports hosts that several failures of a group's own jobs name, and excludes those with wrong values in them; returns
+/// true if there are any. Jobs of other groups do not count: they may be of a later stage, and the groups must not change
+/// once they are measured.
 fn report_failing(state: &mut State, stage: Stage, groups: &[Vec<usize>]) -> bool {
     let mut is_changed = false;
     for group in groups {
+        let training = state.log.measurements(stage, &Job { test: Test::Training, hosts: group.clone() });
+        is_changed |= state.exclude_corrupt(training);
         let attempts =
             Test::ALL.iter().map(|test| state.log.attempts(&[stage], &Job { test: *test, hosts: group.clone() }));
         let mut named: BTreeMap<usize, Vec<&str>> = BTreeMap::new();

@@ -81,7 +81,13 @@ impl<'a> Log<'a> {
         log
     }
 
-    /// Returns the measurements of a job in these stages.
+    /// Returns the measurements of a job in a stage.
+    pub fn measurements(&self, stage: Stage, job: &Job) -> Vec<&'a Measurement> {
+        let all = self.by_job.get(&(job.test, &job.hosts[..])).into_iter().flatten();
+        all.map(|entry| entry.done).filter(|done| done.stage == stage).collect()
+    }
+
+    /// Returns the results of a job in these stages.
     pub fn attempts(&self, stages: &[Stage], job: &Job) -> Attempts<'a> {
         let mut attempts = Attempts::default();
         for Entry { done, values } in self.by_job.get(&(job.test, &job.hosts[..])).into_iter().flatten() {

@@ -23,6 +23,7 @@ pub(in crate::accept) mod state;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{Finding, FleetHost, Job, Measurement, Round, Severity, Stage};
 use crate::accept::search::log::disjoint;
@@ -92,7 +93,7 @@ impl Search {
         type Step<'s> = (Stage, &'s dyn Fn(&mut State) -> Vec<Job>);
         let soak = |state: &mut State| soak(state, done);
         let steps: [Step; 6] = [
-            (Stage::Alone, &|state| alone::alone(state, Stage::Alone, alone::REPEATS)),
+            (Stage::Alone, &|state| alone::alone(state, done, Stage::Alone, alone::REPEATS)),
             (Stage::Pairs, &|state| pairs::pairs(state, Stage::Pairs)),
             (Stage::Confirmation, &|state| confirmation::confirm_hosts(state, done, first_later)),
             (Stage::Groups, &groups::groups),
@@ -129,13 +130,17 @@ impl Search {
         if let Some((stages, results)) = reached {
             *checkpoint = Some(Checkpoint { findings: findings.to_vec(), done: done.to_vec(), stages, results });
         }
+        // After the checkpoint, because later measurements change the evidence.
+        for (host, fitness, evidence) in corrupt_hosts(&self.fleet, done) {
+            state.report(Subject::Host(host), Cause::Corruption, fitness, vec![evidence]);
+        }
         state
     }
 }
 
 /// Repeats jobs of all fit hosts, alone and in pairs.
 fn soak(state: &mut State, done: &[Measurement]) -> Vec<Job> {
-    let needed = alone::alone(state, Stage::Soak, state.criteria.soak_rounds as usize);
+    let needed = alone::alone(state, done, Stage::Soak, state.criteria.soak_rounds as usize);
     if !needed.is_empty() {
         return needed;
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accept::comparison::{Comparison, Deviation};
+use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage, ranks_per_host};
 use crate::accept::search::log::{FAILURES, Log};
@@ -141,15 +142,29 @@ impl<'a> State<'a> {
         } = results;
     }
 
-    /// Adds a problem. A host that is not fit is not used by later stages.
+    /// Adds a problem, or its evidence to that of the same subject. A host that is not fit is not used by later stages.
     pub fn report(&mut self, subject: Subject, cause: Cause, fitness: Fitness, evidence: Vec<Evidence>) {
         if let Subject::Host(host) = subject {
             self.excluded.insert(host);
         }
         match self.problems.iter_mut().find(|problem| problem.subject == subject) {
+            // The worse problem decides: a wrong value is worse than doubts about the speed.
+            Some(known) if known.fitness < fitness => {
+                (known.fitness, known.cause) = (fitness, cause);
+                known.evidence.splice(0..0, evidence);
+            }
             Some(known) => known.evidence.extend(evidence),
             None => self.problems.push(Problem { subject, cause, fitness, evidence }),
         }
+    }
+
+    /// Excludes the unfit hosts that compute other values in these measurements; returns true if there are new ones. They
+    /// are reported at the end of the evaluation, with the evidence of all measurements.
+    pub fn exclude_corrupt<'d>(&mut self, done: impl IntoIterator<Item = &'d Measurement>) -> bool {
+        let before = self.excluded.len();
+        let found = corrupt_hosts(self.fleet, done).into_iter();
+        self.excluded.extend(found.filter(|(_, fitness, _)| *fitness == Fitness::Unfit).map(|(host, ..)| host));
+        self.excluded.len() > before
     }
 
     /// Reports the hosts that several failures in a stage name.

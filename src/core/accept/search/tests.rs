@@ -116,6 +116,19 @@ fn dead_host_is_found_in_each_stage() {
 }
 
 #[test]
+fn corrupt_host_is_in_no_later_job() {
+    for (from, rounds) in [(Stage::Alone, 2), (Stage::Groups, 1)] {
+        let fleet = fleet(16, 2, [Defect::Corrupt { host: 5, from }]);
+        let (verdict, done) = fleet.accept(&search(&fleet));
+        assert_eq!(named(&verdict), [unfit("n0006", Cause::Corruption)], "{from}");
+        let first = done.iter().find(|done| done.stage == from).map(|done| done.round).expect("a round");
+        let later = done.iter().filter(|done| done.round >= first + rounds && done.job.hosts.contains(&5));
+        assert_eq!(later.count(), 0, "{from}");
+        assert!(done.iter().any(|done| done.stage == Stage::Whole && done.job.hosts.len() == 15), "{from}");
+    }
+}
+
+#[test]
 fn switch_of_slow_hosts_is_named() {
     let (found, _) = accepted((16..32).map(|host| Defect::SlowNetwork { host, factor: 0.6 }));
     let mut expected: Vec<_> = (16..32).map(|host| unfit(&format!("n{:04}", host + 1), Cause::Network)).collect();
@@ -201,7 +214,13 @@ fn interrupted_round_is_completed() {
 /// A search that was asked before gives the same as a new one, also about fewer or other measurements.
 #[test]
 fn earlier_calls_do_not_change_the_result() {
-    let fleet = fleet(16, 2, [Defect::SlowNetwork { host: 6, factor: 0.5 }, Defect::SlowHost { host: 9, factor: 0.9 }]);
+    let defects = [
+        Defect::SlowNetwork { host: 6, factor: 0.5 },
+        Defect::SlowHost { host: 9, factor: 0.9 },
+        Defect::Corrupt { host: 3, from: Stage::Alone },
+        Defect::Corrupt { host: 12, from: Stage::Groups },
+    ];
+    let fleet = fleet(16, 2, defects);
     let used = search(&fleet);
     let (verdict, done) = fleet.accept(&used);
     for end in (0..done.len()).chain([0, done.len() / 2]) {
