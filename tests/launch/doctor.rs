@@ -31,12 +31,14 @@ impl Sandbox {
         (status, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
     }
 
-    /// The same with `script` as nvidia-smi.
+    /// The same with `script` as nvidia-smi, other programs of the sandbox, and the files of the kernel in its folder
+    /// `root`.
     fn with_nvidia_smi(&self, script: &str, options: &str) -> (Option<i32>, Value) {
         self.write_program("nvidia-smi", &format!("#!/bin/sh\n{script}"));
         let path = format!("{}:{}", self.folder.path().display(), std::env::var("PATH").expect("set"));
         let mut command = self.doctor(options);
-        let (status, stdout, stderr) = run(command.args(["--json", "-"]).env("PATH", path));
+        command.args(["--json", "-"]).env("PATH", path).env("RINGMARK_PROBE_ROOT", self.path("root"));
+        let (status, stdout, stderr) = run(&mut command);
         (status, serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}")))
     }
 }
@@ -109,6 +111,78 @@ fn gpus_are_parsed_from_old_and_new_nvidia_smi() {
         }
         assert!(!texts.iter().any(|what| what.starts_with("GPU 0")), "{texts:?}");
     }
+}
+
+/// NVLink of two GPUs, as driver 550 prints it.
+const NVLINKS: &str = r#"
+case "$*" in
+    'nvlink -s')
+        printf 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aa)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n'
+        printf 'GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-bb)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n'
+        exit ;;
+esac
+"#;
+
+/// A kernel log with errors of a GPU.
+const KERNEL_LOG: &str = "#!/bin/sh
+cat <<'END'
+[   12.345678] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023
+[ 5013.000001] NVRM: Xid (PCI:0000:3b:00): 13, pid=4711, name=python3, Graphics Exception: ESR 0x404600=0x80000002
+[ 5013.000002] NVRM: Xid (PCI:0000:3b:00): 13, pid=4711, name=python3, Graphics Exception: ESR 0x404608=0x80000002
+[ 6000.000003] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+END
+";
+
+#[test]
+fn links_kernel_log_and_kernel_files_are_read() {
+    let _tokens = take_cores(1);
+    let sandbox = Sandbox::real();
+    sandbox.write_program("dmesg", KERNEL_LOG);
+    let write = |file: &str, text: &str| {
+        let path = sandbox.path("root").join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, format!("{text}\n")).expect("written");
+    };
+    for (device, symbol_errors) in [("mlx5_0", "0"), ("mlx5_1", "120"), ("mlx5_2", "0")] {
+        for (file, text) in [
+            ("state", "4: ACTIVE"),
+            ("phys_state", "5: LinkUp"),
+            ("link_layer", "InfiniBand"),
+            ("rate", "400 Gb/sec (4X NDR)"),
+            ("counters/symbol_error", symbol_errors),
+            ("counters/link_downed", "0"),
+        ] {
+            write(&format!("sys/class/infiniband/{device}/ports/1/{file}"), text);
+        }
+    }
+    write("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq");
+    write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance");
+    write("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave");
+    write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 2023");
+    let script = format!("{NVLINKS}{TWO_GPUS}");
+    let (status, found) = sandbox.with_nvidia_smi(&script, "--hosts localhost:2 --quick");
+    let texts = finding_texts(&found);
+    assert_eq!(status, Some(1), "{texts:?}");
+    for words in [
+        "GPU 1: 1 NVLink links are active; 1 of 2 GPUs of this model have 2",
+        "Xid 13 of the GPU at PCI 0000:3b:00 since boot, 2 times",
+        "Xid 79 of the GPU at PCI 0000:3b:00 since boot: GPU has fallen off the bus",
+        "port mlx5_1:1: symbol_error is 120; the median of 3 ports is 0",
+        "governor powersave of the driver acpi-cpufreq keeps the processors at their lowest frequency",
+        "GPUDirect RDMA is off: nvidia_peermem is not loaded, and the NVIDIA kernel module is not the open one",
+    ] {
+        assert!(texts.contains(&words), "{words}: {texts:?}");
+    }
+    fs::create_dir_all(sandbox.path("root/sys/module/nvidia_peermem")).expect("made");
+    sandbox.write_program(
+        "dmesg",
+        "#!/bin/sh\necho 'dmesg: read kernel buffer failed: Operation not permitted' >&2\nexit 1\n",
+    );
+    sandbox.write_program("journalctl", &KERNEL_LOG.replace("79", "119"));
+    let (_, found) = sandbox.with_nvidia_smi(&script, "--hosts localhost:2 --quick");
+    let texts = finding_texts(&found);
+    assert!(texts.contains(&"Xid 119 of the GPU at PCI 0000:3b:00 since boot: GSP RPC timeout"), "{texts:?}");
+    assert!(!texts.iter().any(|what| what.starts_with("GPUDirect")), "{texts:?}");
 }
 
 #[test]

@@ -56,6 +56,16 @@ pub struct Probe {
     pub data: Vec<DataState>,
     /// InfiniBand and RoCE ports.
     pub ports: Vec<Port>,
+    /// Frequency governors of the processors, each once; empty if the kernel does not set the frequency.
+    pub governors: Vec<String>,
+    /// Driver of the processors' frequency, as `intel_pstate`; empty without one.
+    pub frequency_driver: String,
+    /// True if the kernel module `nvidia_peermem` is loaded, with which InfiniBand reads the memory of GPUs.
+    pub has_peer_memory: bool,
+    /// Variant of NVIDIA's kernel module; `None` if it is not loaded.
+    pub nvidia_module: Option<NvidiaModule>,
+    /// Errors of GPUs in the kernel log; empty if the log cannot be read.
+    pub xids: Vec<Xid>,
     /// NVIDIA devices.
     pub gpus: Gpus,
     /// Lines of `nvidia-smi topo -m`.
@@ -148,6 +158,29 @@ pub struct Port {
     pub rate: String,
     /// True if a program can open the device in `/dev/infiniband`. A container may show a port that it cannot open.
     pub can_be_opened: bool,
+    /// Error counters of the kernel that are not 0, by name, as `symbol_error`.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// Variant of NVIDIA's kernel module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NvidiaModule {
+    /// The open kernel module, which supports dma-buf.
+    Open,
+    /// The proprietary kernel module.
+    Closed,
+}
+
+/// An error of a GPU that the driver wrote to the kernel log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Xid {
+    /// PCI address of the GPU, as `0000:3b:00`.
+    pub address: String,
+    /// Number of the error.
+    pub number: u32,
+    /// Times it occurred since boot.
+    pub count: u32,
 }
 
 impl Port {
@@ -224,6 +257,10 @@ pub struct Gpu {
     pub pcie_lanes: Option<u32>,
     /// Lanes of the PCIe link that the GPU and its slot have in common.
     pub pcie_lanes_maximum: Option<u32>,
+    /// Active NVLink links; `None` for a GPU without NVLink.
+    pub nvlinks_active: Option<u32>,
+    /// NVLink links, active or not.
+    pub nvlinks: Option<u32>,
     /// True if a faulty memory row is replaced at the next reset; `None` if the GPU has no spare rows.
     pub row_pending: Option<bool>,
     /// True if a faulty memory row could not be replaced.
@@ -272,8 +309,17 @@ impl Probe {
             results: first("results_kib").and_then(space),
             results_folder: first("results_present").map(|_| first("results_writable").is_some()),
             data: all("data").iter().map(|line| data(line)).collect(),
-            ports: all("port").iter().filter_map(|line| port(line)).collect(),
-            gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process"), all("remapped")),
+            ports: ports(all("port"), all("port_error")),
+            governors: all("governor").iter().map(|governor| (*governor).to_owned()).collect(),
+            frequency_driver: text("frequency_driver"),
+            has_peer_memory: first("peer_memory").is_some(),
+            nvidia_module: match first("nvidia_module") {
+                Some("open") => Some(NvidiaModule::Open),
+                Some("closed") => Some(NvidiaModule::Closed),
+                _ => None,
+            },
+            xids: all("xid").iter().filter_map(|line| xid(line)).collect(),
+            gpus: gpus(first("gpus"), all("gpus_error"), all("gpu"), all("process"), all("remapped"), all("nvlink")),
             topology: plain_lines(all("topology")).map(|line| words(&line)).collect(),
             stopped_after: first("end").is_none().then(|| last.unwrap_or("nothing").to_owned()),
         })
@@ -313,6 +359,28 @@ fn data(text: &str) -> DataState {
     }
 }
 
+/// Parses ports and their errors, as `mlx5_0:1 symbol_error 12`.
+fn ports(lines: &[&str], errors: &[&str]) -> Vec<Port> {
+    let mut ports: Vec<Port> = lines.iter().filter_map(|line| port(line)).collect();
+    for line in errors {
+        let mut fields = line.split(' ');
+        let (name, counter, errors) = (fields.next(), fields.next(), fields.next());
+        let errors = errors.and_then(|errors| errors.parse().ok());
+        let port = ports.iter_mut().find(|port| Some(port.name.as_str()) == name);
+        if let (Some(port), Some(counter), Some(errors)) = (port, counter, errors) {
+            port.errors.insert(counter.to_owned(), errors);
+        }
+    }
+    ports
+}
+
+/// Parses `2 0000:3b:00 79`: how often, the address and the number.
+fn xid(text: &str) -> Option<Xid> {
+    let mut fields = text.split(' ');
+    let (count, address, number) = (fields.next()?, fields.next()?, fields.next()?);
+    Some(Xid { address: address.to_owned(), number: number.parse().ok()?, count: count.parse().ok()? })
+}
+
 /// Parses `mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open`.
 fn port(text: &str) -> Option<Port> {
     let mut fields = text.split('|');
@@ -326,10 +394,18 @@ fn port(text: &str) -> Option<Port> {
         layer: next()?.to_owned(),
         rate: next()?.to_owned(),
         can_be_opened: next()? == "open",
+        errors: BTreeMap::new(),
     })
 }
 
-fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str], remapped: &[&str]) -> Gpus {
+fn gpus(
+    kind: Option<&str>,
+    error: &[&str],
+    lines: &[&str],
+    processes: &[&str],
+    remapped: &[&str],
+    nvlinks: &[&str],
+) -> Gpus {
     let fields = match kind {
         None => return Gpus::Unknown,
         Some("hang") => return Gpus::Hang,
@@ -358,6 +434,13 @@ fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str], 
             (gpu.row_pending, gpu.row_failed) = (flag(), flag());
         }
     }
+    for line in nvlinks {
+        let mut fields = line.split(' ');
+        if let Some(gpu) = fields.next().and_then(|uuid| found.iter_mut().find(|gpu| gpu.uuid == uuid)) {
+            let mut number = || fields.next()?.parse().ok();
+            (gpu.nvlinks_active, gpu.nvlinks) = (number(), number());
+        }
+    }
     Gpus::Found(found)
 }
 
@@ -384,6 +467,8 @@ fn gpu(fields: &str, line: &str) -> Gpu {
         pcie_generation: small("pcie.link.gen.max"),
         pcie_lanes: small("pcie.link.width.current"),
         pcie_lanes_maximum: small("pcie.link.width.max"),
+        nvlinks_active: None,
+        nvlinks: None,
         row_pending: None,
         row_failed: None,
         slow_reasons: reasons.and_then(|reasons| u64::from_str_radix(reasons, 16).ok()),
@@ -422,6 +507,12 @@ mod tests {
             data=folder 1000\n\
             port=mlx5_0:1|4: ACTIVE|5: LinkUp|InfiniBand|400 Gb/sec (4X NDR)|open\n\
             port=mlx5_1:1|1: DOWN|3: Disabled|Ethernet|40 Gb/sec (4X QDR)|closed\n\
+            port_error=mlx5_1:1 link_downed 4\n\
+            governor=performance\n\
+            frequency_driver=intel_pstate\n\
+            peer_memory=nvidia_peermem\n\
+            nvidia_module=open\n\
+            xid=2 0000:3b:00 79\n\
             gpus=none\n\
             end=1\n";
         let probe = Probe::parse(text).expect("probe output starts");
@@ -436,6 +527,14 @@ mod tests {
         let ports: Vec<(String, bool, bool)> = probe.ports.iter().map(port).collect();
         let rates = ["400 Gb/sec (4X NDR)".to_owned(), "40 Gb/sec (4X QDR)".to_owned()];
         assert_eq!(ports, [(rates[0].clone(), true, true), (rates[1].clone(), false, false)]);
+        let errors: Vec<_> = probe.ports.iter().map(|port| port.errors.get("link_downed")).collect();
+        assert_eq!(errors, [None, Some(&4)]);
+        assert_eq!(
+            (&probe.governors[..], &probe.frequency_driver[..]),
+            (&["performance".to_owned()][..], "intel_pstate")
+        );
+        assert_eq!((probe.has_peer_memory, probe.nvidia_module), (true, Some(NvidiaModule::Open)));
+        assert_eq!(probe.xids, [Xid { address: "0000:3b:00".to_owned(), number: 79, count: 2 }]);
         assert_eq!((probe.gpus, probe.stopped_after), (Gpus::None, None));
     }
 
@@ -460,6 +559,7 @@ mod tests {
             gpu=1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 0, 1200, 1980, 2, [N/A], [N/A], [N/A], 16, 16, 0x0000000000000028\n\
             remapped=GPU-aa, Yes, No\n\
             remapped=GPU-bb, [N/A], [N/A]\n\
+            nvlink=GPU-bb 17 18\n\
             process=GPU-aa, 4711, 1010, /usr/bin/python3, with a comma\n\
             topology=\t\u{1b}[4mGPU0\tGPU1\u{1b}[0m\n\
             topology=GPU0\t X \tNV18\n\
@@ -477,6 +577,7 @@ mod tests {
         assert_eq!((links(first), links(second)), ((Some(5), Some(8), Some(16)), (None, Some(16), Some(16))));
         let rows = |gpu: &Gpu| (gpu.row_pending, gpu.row_failed);
         assert_eq!((rows(first), rows(second)), ((Some(true), Some(false)), (None, None)));
+        assert_eq!((first.nvlinks, second.nvlinks_active, second.nvlinks), (None, Some(17), Some(18)));
         assert_eq!(probe.topology, ["GPU0 GPU1", "GPU0 X NV18"]);
     }
 }

@@ -3,6 +3,8 @@
 # not empty if there are several hosts, followed by each file or folder of the data.
 # shellcheck shell=sh
 echo ringmark-probe=1
+# Folder with proc and sys, for tests.
+root=$RINGMARK_PROBE_ROOT
 echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
 echo "name=$(hostname 2>/dev/null || uname -n)"
@@ -60,7 +62,7 @@ for path; do
         else ls -Lnd "$1" | { read -r mode links user group bytes rest && echo "file $bytes"; }
         fi' sh "$path" 2>/dev/null)"
 done
-for port in /sys/class/infiniband/*/ports/*; do
+for port in "$root"/sys/class/infiniband/*/ports/*; do
     [ -d "$port" ] || continue
     device=${port%/ports/*}
     line="${device##*/}:${port##*/}"
@@ -68,16 +70,35 @@ for port in /sys/class/infiniband/*/ports/*; do
     # The kernel shows a container the port, but the device file that programs open only exists if it was passed
     # through.
     opened=closed
-    for verbs in /sys/class/infiniband_verbs/uverbs*; do
+    for verbs in "$root"/sys/class/infiniband_verbs/uverbs*; do
         [ "$(cat "$verbs/ibdev" 2>/dev/null)" = "${device##*/}" ] || continue
         node=/dev/infiniband/${verbs##*/}
         # Opening a missing file would create it.
         if [ -c "$node" ] && (exec 3<>"$node") 2>/dev/null; then opened=open; fi
     done
     echo "port=$line|$opened"
+    for counter in symbol_error link_downed link_error_recovery port_rcv_errors local_link_integrity_errors; do
+        if read -r errors 2>/dev/null <"$port/counters/$counter" && [ "$errors" != 0 ]; then
+            echo "port_error=${device##*/}:${port##*/} $counter $errors"
+        fi
+    done
 done
+processors=$root/sys/devices/system/cpu
+sort -u "$processors"/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null | sed 's/^/governor=/'
+echo "frequency_driver=$(cat "$processors/cpu0/cpufreq/scaling_driver" 2>/dev/null)"
+# The second one is its predecessor, from Mellanox.
+for module in nvidia_peermem nv_peer_mem; do
+    if [ -d "$root/sys/module/$module" ]; then echo "peer_memory=$module"; fi
+done
+case $(cat "$root/proc/driver/nvidia/version" 2>/dev/null) in
+    *"Open Kernel Module"*) echo "nvidia_module=open" ;;
+    *"Kernel Module"*) echo "nvidia_module=closed" ;;
+esac
 
 command -v nvidia-smi >/dev/null || { echo "gpus=none" && echo "end=1" && exit 0; }
+# dmesg fails if only root may read the kernel log.
+{ limited 2 dmesg || limited 2 journalctl --dmesg --quiet --no-pager --output cat; } 2>/dev/null |
+    sed -n 's/.*NVRM: Xid (PCI:\([^)]*\)): *\([0-9][0-9]*\).*/\1 \2/p' | sort | uniq -c | sed 's/^ */xid=/'
 query() { limited 8 nvidia-smi "$@" --format=csv,noheader,nounits 2>&1; }
 basic=index,uuid,name,driver_version,memory.total,memory.used
 full=$basic,clocks.current.sm,clocks.max.sm,ecc.errors.uncorrected.volatile.total
@@ -98,5 +119,9 @@ case $status in
 esac
 query --query-compute-apps=gpu_uuid,pid,used_memory,process_name | grep '^GPU-' | sed 's/^/process=/'
 query --query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure | grep '^GPU-' | sed 's/^/remapped=/'
+limited 5 nvidia-smi nvlink -s 2>/dev/null | awk '
+    /^GPU [0-9]/ { gpu = $NF; sub(/\).*/, "", gpu) }
+    /Link [0-9]+:/ { all[gpu]++; active[gpu] += (tolower($0) !~ /inactive/) }
+    END { for (gpu in all) print "nvlink=" gpu " " active[gpu] " " all[gpu] }'
 limited 5 nvidia-smi topo -m 2>/dev/null | sed 's/^/topology=/'
 echo "end=1"

@@ -18,13 +18,14 @@ use crate::launch::doctor::probe::{Gpus, Port};
 const MAX_GPU_NAME: usize = 14;
 
 /// Columns in order.
-const COLUMNS: [Check; 17] = [
+const COLUMNS: [Check; 18] = [
     Check::Ssh,
     Check::Mpirun,
     Check::Worker,
     Check::Versions,
     Check::Load,
     Check::Numa,
+    Check::Governor,
     Check::Gpus,
     Check::GpuState,
     Check::Topology,
@@ -148,6 +149,10 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
         Check::Worker | Check::Versions => inspection.map(|_| ok()),
         Check::Load => host.load().map(|HostLoad { load, cores, .. }| format!("{load:.1} of {cores}")),
         Check::Numa => Some(inspection.map_or_else(|| "-".to_owned(), numa_nodes)),
+        Check::Governor => {
+            let governors = probe.map(|probe| probe.governors.join(", ")).filter(|governors| !governors.is_empty());
+            Some(governors.unwrap_or_else(|| "-".to_owned()))
+        }
         Check::Gpus | Check::GpuState | Check::Topology if !host.has_ranks() => Some("servers".to_owned()),
         Check::Gpus => gpus(host),
         Check::GpuState | Check::Topology => match &probe?.gpus {

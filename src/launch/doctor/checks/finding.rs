@@ -27,6 +27,8 @@ pub enum Check {
     Gpus,
     /// Cores and NUMA nodes that the ranks share.
     Numa,
+    /// Governor of the processors' frequency.
+    Governor,
     /// Devices are idle, at full clock and without errors.
     GpuState,
     /// Interconnect of the devices.
@@ -64,6 +66,7 @@ impl Check {
             Check::Load => "load",
             Check::Gpus => "GPUs",
             Check::Numa => "NUMA nodes",
+            Check::Governor => "governor",
             Check::GpuState => "GPU state",
             Check::Topology => "topology",
             Check::Memory => "memory",
@@ -165,13 +168,18 @@ pub struct Outlier<T> {
 
 /// Returns the hosts that differ from the most common value (the first host's value if there is a tie).
 pub fn outliers<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<Outlier<T>> {
+    outliers_among(values, "hosts")
+}
+
+/// Returns the same for other things than hosts, of which `noun` is the plural.
+pub fn outliers_among<T: Clone + Eq + Hash>(values: &[(usize, T)], noun: &str) -> Vec<Outlier<T>> {
     let mut counts: HashMap<&T, usize> = HashMap::new();
     for (_, value) in values {
         *counts.entry(value).or_default() += 1;
     }
     let most = counts.values().copied().max().unwrap_or_default();
     let Some((_, usual)) = values.iter().find(|(_, value)| counts[value] == most) else { return Vec::new() };
-    let most = format!("{most} of {} hosts", values.len());
+    let most = format!("{most} of {} {noun}", values.len());
     let odd = values.iter().filter(|(_, value)| value != usual);
     odd.map(|(number, value)| Outlier {
         number: *number,

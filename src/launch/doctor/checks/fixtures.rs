@@ -91,6 +91,8 @@ pub fn h100(index: u32) -> Gpu {
         pcie_generation: Some(5),
         pcie_lanes: Some(16),
         pcie_lanes_maximum: Some(16),
+        nvlinks_active: Some(18),
+        nvlinks: Some(18),
         row_pending: Some(false),
         row_failed: Some(false),
         slow_reasons: Some(0x1),
@@ -121,6 +123,7 @@ pub fn port(number: u32, state: &str, physical: &str) -> Port {
         layer: "InfiniBand".to_owned(),
         rate: "400 Gb/sec (4X NDR)".to_owned(),
         can_be_opened: true,
+        errors: BTreeMap::new(),
     }
 }
 

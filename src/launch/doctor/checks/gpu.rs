@@ -1,12 +1,12 @@
 //! Checks the devices: one for each rank, all of one model, idle and at full speed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::dimension::{Bytes, DeviceChoice};
 use ringmark_core::host::processors::has_part_of_two_nodes;
 use ringmark_core::number_text::{count, gigabytes};
 
-use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, Severity, outliers, values};
+use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, Severity, outliers, outliers_among, values};
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::probe::{Gpu, Gpus};
 
@@ -200,6 +200,28 @@ pub fn check_topology(findings: &mut Findings) {
     }
 }
 
+/// Checks that each GPU has as many active NVLink links as most GPUs of its model.
+pub fn check_nvlinks(findings: &mut Findings) {
+    let hosts = findings.hosts.iter().enumerate().filter(|(_, host)| host.has_ranks());
+    let probes = hosts.filter_map(|(number, host)| Some((number, host.probe.as_ref()?)));
+    let gpus: Vec<(usize, &Gpu)> =
+        probes.flat_map(|(number, probe)| probe.gpus.list().iter().map(move |gpu| (number, gpu))).collect();
+    let mut models: BTreeMap<&str, Vec<(usize, u32)>> = BTreeMap::new();
+    for (index, (_, gpu)) in gpus.iter().enumerate() {
+        if let Some(active) = gpu.nvlinks_active {
+            models.entry(&gpu.name).or_default().push((index, active));
+        }
+    }
+    let fewer = models.values().flat_map(|links| outliers_among(links, "GPUs of this model"));
+    for Outlier { number: index, value, usual, most } in fewer.filter(|gpu| gpu.value < gpu.usual) {
+        let (number, gpu) = gpus[index];
+        let what = format!("GPU {}: {value} NVLink links are active; {most} have {usual}", gpu.index);
+        let fix = "check nvidia-smi nvlink -s and -e and the fabric manager (systemctl status nvidia-fabricmanager), \
+            then reset the GPU; replace it, its board or its bridge if the link stays inactive";
+        findings.error(number, Check::Topology, what, fix);
+    }
+}
+
 /// Checks that all hosts have the same processor, which determines the speed of ranks on the CPU, a core for each rank,
 /// and as many ranks on each NUMA node.
 pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
@@ -387,6 +409,22 @@ mod tests {
         probe(&mut hosts, 0).topology[1] = "GPU0 X PHB".to_owned();
         let text = "`GPU0 X PHB`; 2 of 3 hosts have `GPU0 X NV18`";
         assert_finding(&hosts, "a", Check::Topology, Severity::Warning, text);
+    }
+
+    #[test]
+    fn inactive_nvlink_is_an_error_unless_all_gpus_of_the_model_have_it() {
+        let mut hosts = gpu_hosts(2);
+        let gpus = |active| Gpus::Found(vec![h100(0), Gpu { nvlinks_active: Some(active), ..h100(1) }]);
+        probe(&mut hosts, 1).gpus = gpus(17);
+        let text = "GPU 1: 17 NVLink links are active; 3 of 4 GPUs of this model have 18";
+        assert_finding(&hosts, "b", Check::Topology, Severity::Error, text);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Cpu), []);
+        // GPUs without a bridge.
+        for number in 0..2 {
+            let without = |index| Gpu { nvlinks_active: Some(0), ..h100(index) };
+            probe(&mut hosts, number).gpus = Gpus::Found(vec![without(0), without(1)]);
+        }
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
     }
 
     #[test]

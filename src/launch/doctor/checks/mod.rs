@@ -6,19 +6,25 @@
 //! | [`ssh`] | ssh, mpirun, clocks |
 //! | [`versions`] | the worker and its libraries |
 //! | [`gpu`] | devices and processors |
+//! | [`xid`] | errors of devices in the kernel log |
+//! | [`governor`] | frequency of the processors |
 //! | [`memory`] | memory of the ranks, memlock and /dev/shm |
 //! | [`disk`] | disk space for results |
 //! | [`data`] | the files that ranks read |
-//! | [`network`] | interface, links, InfiniBand |
+//! | [`network`] | interface and links |
+//! | [`infiniband`] | InfiniBand and RoCE |
 
 pub mod data;
 pub mod disk;
 pub mod finding;
+pub mod governor;
 pub mod gpu;
+pub mod infiniband;
 pub mod memory;
 pub mod network;
 pub mod ssh;
 pub mod versions;
+pub mod xid;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,14 +62,19 @@ pub fn check_hosts(hosts: &[HostFacts], requirements: &JobRequirements) -> Vec<F
         gpu::check_gpu_state(&mut findings);
         gpu::check_pcie(&mut findings);
         gpu::check_topology(&mut findings);
+        gpu::check_nvlinks(&mut findings);
+        xid::check_xids(&mut findings);
+        infiniband::check_direct_access(&mut findings);
     }
     gpu::check_processors(&mut findings, requirements.device);
+    governor::check_governor(&mut findings);
     memory::check_needed_memory(&mut findings, requirements.needed);
     memory::check_memory(&mut findings);
     disk::check_disk(&mut findings, requirements.results.as_ref());
     data::check_data(&mut findings, requirements.data);
     ssh::check_clock(&mut findings);
-    network::check_infiniband(&mut findings);
+    infiniband::check_ports(&mut findings);
+    infiniband::check_port_errors(&mut findings);
     findings.found
 }
 

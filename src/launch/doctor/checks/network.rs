@@ -1,56 +1,11 @@
-//! Checks of the network between the hosts: interface, links, InfiniBand.
+//! Checks of the network between the hosts: interface and links.
 
 use ringmark_core::dimension::GigabytesPerSecond;
 
 use crate::launch::cluster::interface::CommonNetwork;
-use crate::launch::doctor::checks::finding::{Check, Finding, Findings, Outlier, outliers, values};
+use crate::launch::doctor::checks::finding::{Check, Finding, Findings, Outlier, outliers};
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::links::{self, Link, LinkState};
-use crate::launch::doctor::probe::{Port, Probe};
-
-/// Checks that InfiniBand and RoCE ports are up, usable, and the same on all hosts.
-pub fn check_infiniband(findings: &mut Findings) {
-    const FIX: &str = "check cable, switch port, subnet manager (opensm) and openibd with ibstat and ibv_devinfo";
-    for (number, host) in findings.hosts.iter().enumerate() {
-        let ports = host.probe.as_ref().map(|probe| probe.ports.as_slice()).unwrap_or_default();
-        if !ports.is_empty() && !ports.iter().any(Port::is_up) {
-            let what = format!("no InfiniBand or RoCE port is up: {}", describe_ports(ports));
-            findings.warning(number, Check::Infiniband, what, FIX);
-        }
-        // A container may be given only some of the machine's ports.
-        let has_gpus = host.probe.as_ref().is_some_and(|probe| !probe.gpus.list().is_empty());
-        let mut up = ports.iter().filter(|port| port.is_up()).peekable();
-        if has_gpus && up.peek().is_some() && !up.any(|port| port.can_be_opened) {
-            let what =
-                format!("InfiniBand and RoCE ports cannot be opened ({}): NCCL will use TCP", describe_ports(ports));
-            let fix = "in a container: use --device=/dev/infiniband, or on Kubernetes the cluster's rdma resource; \
-                elsewhere: run modprobe ib_uverbs, and check the permissions of /dev/infiniband/uverbs*";
-            findings.warning(number, Check::Infiniband, what, fix);
-        }
-    }
-    let active = values(findings.hosts, |host| {
-        let mut up: Vec<String> =
-            host.probe.as_ref()?.ports.iter().filter(|port| port.is_up()).map(|port| port.rate.clone()).collect();
-        up.sort();
-        Some(up)
-    });
-    let listed = |rates: &[String]| if rates.is_empty() { "none".to_owned() } else { rates.join(", ") };
-    for Outlier { number, value, usual, most } in outliers(&active) {
-        let probe: Option<&Probe> = findings.hosts[number].probe.as_ref();
-        let ports = probe.map(|probe| describe_ports(&probe.ports)).unwrap_or_default();
-        let what = format!("active InfiniBand ports are {} ({ports}); {most} have {}", listed(&value), listed(&usual));
-        findings.warning(number, Check::Infiniband, what, FIX);
-    }
-}
-
-/// Formats ports as `mlx5_0:1 ACTIVE, mlx5_1:1 DOWN (Disabled)`.
-fn describe_ports(ports: &[Port]) -> String {
-    let describe = |port: &Port| match port.is_up() {
-        true => format!("{} {}", port.name, port.state),
-        false => format!("{} {} ({})", port.name, port.state, port.physical),
-    };
-    if ports.is_empty() { "none".to_owned() } else { ports.iter().map(describe).collect::<Vec<_>>().join(", ") }
-}
 
 /// Checks the links between the hosts. `network` has one place for each host number in `present`, in the same order.
 pub fn check_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], links: &[Link]) -> Vec<Finding> {
@@ -143,38 +98,8 @@ pub fn conflicting_interface(hosts: &[HostFacts], number: usize, setting: &str) 
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
-
     use super::*;
     use crate::launch::doctor::checks::fixtures::*;
-
-    #[test]
-    fn inactive_or_different_infiniband_ports_are_reported() {
-        let mut hosts = gpu_hosts(3);
-        probe(&mut hosts, 2).ports[1] = port(2, "DOWN", "Disabled");
-        let text = "are 400 Gb/sec (4X NDR) (mlx5_1:1 ACTIVE, mlx5_2:1 DOWN (Disabled)); 2 of 3 hosts have 400 Gb/sec";
-        assert_finding(&hosts, "c", Check::Infiniband, Severity::Warning, text);
-        // A port that is down on every host is not meant to be used.
-        (0..2).for_each(|number| probe(&mut hosts, number).ports[1] = port(2, "DOWN", "Disabled"));
-        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
-        (0..3).for_each(|number| probe(&mut hosts, number).ports = vec![port(1, "INIT", "LinkUp")]);
-        let findings = findings_for(&hosts, DeviceChoice::Auto);
-        assert_eq!(findings.len(), 3);
-        expect!["no InfiniBand or RoCE port is up: mlx5_1:1 INIT (LinkUp)"].assert_eq(&findings[0].what);
-    }
-
-    #[test]
-    fn unusable_infiniband_is_reported_on_gpu_hosts() {
-        let mut hosts = gpu_hosts(2);
-        probe(&mut hosts, 1).ports[0].can_be_opened = false;
-        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
-        probe(&mut hosts, 1).ports[1].can_be_opened = false;
-        let text = "InfiniBand and RoCE ports cannot be opened (mlx5_1:1 ACTIVE, mlx5_2:1 ACTIVE): NCCL will use TCP";
-        assert_finding(&hosts, "b", Check::Infiniband, Severity::Warning, text);
-        probe(&mut hosts, 1).gpus = Gpus::None;
-        let infiniband = |finding: &Finding| finding.check == Check::Infiniband;
-        assert!(!findings_for(&hosts, DeviceChoice::Auto).iter().any(infiniband));
-    }
 
     fn link_findings(hosts: &[HostFacts], links: &[Link]) -> Vec<(String, Check, Severity, String)> {
         let present: Vec<usize> = (0..hosts.len()).collect();
