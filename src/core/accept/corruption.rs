@@ -187,6 +187,7 @@ mod tests {
             job: Job { test: Test::Training, hosts: vec![host] },
             outcome: crate::accept::Outcome::Measured(Vec::new()),
             fingerprints: fingerprints(&[values]),
+            time: None,
         };
         assert_eq!(corrupt_hosts(&hosts, &[run(0, GOOD), run(1, GOOD), run(2, GOOD), run(3, FLIPPED)]), []);
     }
@@ -201,6 +202,7 @@ mod tests {
             job: Job { test: Test::Training, hosts: vec![0, 2] },
             outcome: crate::accept::Outcome::Measured(Vec::new()),
             fingerprints: fingerprints(ranks),
+            time: None,
         };
         let found = |done: Measurement| {
             let line = |(host, fitness, evidence): &CorruptHost| format!("{host} {fitness}: {}", evidence.text);

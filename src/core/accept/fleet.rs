@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::train::Fingerprints;
+use crate::dimension::Seconds;
 use crate::keyword_enum;
 
 /// One host of the fleet.
@@ -153,6 +154,20 @@ pub struct Measurement {
     /// Fingerprints of training; `None` for other tests, failed jobs, and in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprints: Option<JobFingerprints>,
+    /// Time of the job; `None` in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<JobTime>,
+}
+
+/// Time of a job, from the start of the command, which `--resume` starts again.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobTime {
+    /// Start of the job.
+    #[serde(rename = "start_seconds")]
+    pub start: Seconds,
+    /// End of the job.
+    #[serde(rename = "end_seconds")]
+    pub end: Seconds,
 }
 
 /// Fingerprints of a training job.

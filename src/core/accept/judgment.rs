@@ -6,7 +6,7 @@ use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Stage};
 use crate::accept::limits::below_limits;
 use crate::accept::search::Search;
 use crate::accept::search::state::{Problem, State};
-use crate::accept::verdict::{self, Cause, Evidence, Fitness, Judged, Subject, Verdict};
+use crate::accept::verdict::{self, Cause, Evidence, Fitness, Judged, StageUse, Subject, Verdict};
 use crate::stats::counts::hypergeometric_tail;
 
 /// Chance, over all switches, from which unfit hosts share a switch by accident.
@@ -78,6 +78,7 @@ fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
         schema: verdict::SCHEMA,
         fitness: worst.unwrap_or(Fitness::NotTested),
         rounds: done.iter().map(|done| done.round).max().unwrap_or(0),
+        stages: StageUse::from_measurements(done),
         unfinished: state.unfinished.clone(),
         smallest_defect: state.smallest_defect(),
         hosts,

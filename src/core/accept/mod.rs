@@ -29,8 +29,9 @@ mod verdict_text;
 
 pub use criteria::{Criteria, Minimum};
 pub use fleet::{
-    Finding, FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, Test,
+    Finding, FleetHost, Job, JobFingerprints, JobTime, Measurement, Metric, Outcome, Reading, Round, Severity, Stage,
+    Test,
 };
 pub use journal::{Header, JOURNAL, Journal, Line};
 pub use search::Search;
-pub use verdict::{Cause, Evidence, Fitness, Judged, Subject, VERDICT, Verdict};
+pub use verdict::{Cause, Evidence, Fitness, Judged, StageUse, Subject, VERDICT, Verdict};

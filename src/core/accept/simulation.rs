@@ -5,12 +5,16 @@
 //! with a defective network also trains slower: half of the step is exchange.
 
 use crate::accept::fleet::{
-    FleetHost, Job, JobFingerprints, Measurement, Metric, Outcome, Reading, Round, Stage, Test,
+    FleetHost, Job, JobFingerprints, JobTime, Measurement, Metric, Outcome, Reading, Round, Stage, Test,
 };
 use crate::accept::search::Search;
 use crate::accept::verdict::Verdict;
 use crate::benchmark::train::{Fingerprints, RankFingerprints};
+use crate::dimension::Seconds;
 use crate::stats::random::Random;
+
+/// Seconds of each round.
+const ROUND: f64 = 6.0;
 
 /// A defect of a simulated fleet. A factor below 1 multiplies the speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,6 +92,10 @@ impl SimulatedFleet {
             outcome: self.outcome(round.stage, number, job),
             job: job.clone(),
             fingerprints: self.fingerprints(round.stage, job),
+            time: Some(JobTime {
+                start: Seconds(ROUND * f64::from(number - 1)),
+                end: Seconds(ROUND * f64::from(number)),
+            }),
         };
         round.jobs.iter().map(measured).collect()
     }

@@ -1,9 +1,12 @@
 //! The verdict on each host, GPU and link, as `accept.json` contains it.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::accept::fleet::{Metric, Stage};
+use crate::accept::fleet::{JobTime, Measurement, Metric, Stage};
+use crate::dimension::Seconds;
 use crate::keyword_enum;
 use crate::number_text::count;
 
@@ -130,6 +133,52 @@ pub struct Judged {
     pub cure: Option<String>,
 }
 
+/// Rounds, jobs and time of a stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageUse {
+    /// Stage.
+    pub stage: Stage,
+    /// Number of rounds.
+    pub rounds: u32,
+    /// Number of jobs, including failed ones.
+    pub jobs: u32,
+    /// Sum over its rounds, each from the start of its first job to the end of its last; `null` if a job has no time, as
+    /// in older journals.
+    #[serde(rename = "time_seconds")]
+    pub time: Option<Seconds>,
+}
+
+impl StageUse {
+    /// Returns the stages of these measurements, in order.
+    pub fn from_measurements(done: &[Measurement]) -> Vec<StageUse> {
+        let mut rounds: BTreeMap<(Stage, u32), Vec<&Measurement>> = BTreeMap::new();
+        for done in done {
+            rounds.entry((done.stage, done.round)).or_default().push(done);
+        }
+        let mut stages: Vec<StageUse> = Vec::new();
+        for ((stage, _), jobs) in rounds {
+            let times: Option<Vec<JobTime>> = jobs.iter().map(|done| done.time).collect();
+            let end = |times: &[JobTime]| times.iter().map(|time| time.end.0).fold(f64::MIN, f64::max);
+            let start = |times: &[JobTime]| times.iter().map(|time| time.start.0).fold(f64::MAX, f64::min);
+            let time = times.map(|times| Seconds(end(&times) - start(&times)));
+            let round = StageUse { stage, rounds: 1, jobs: jobs.len() as u32, time };
+            match stages.last_mut().filter(|last| last.stage == stage) {
+                Some(last) => {
+                    (last.rounds, last.jobs) = (last.rounds + 1, last.jobs + round.jobs);
+                    last.time = last.time.zip(round.time).map(|(before, more)| Seconds(before.0 + more.0));
+                }
+                None => stages.push(round),
+            }
+        }
+        stages
+    }
+
+    /// Returns the time in minutes with one decimal, if known.
+    pub fn minutes(&self) -> Option<String> {
+        self.time.map(|time| format!("{:.1}", time.0 / 60.0))
+    }
+}
+
 /// Verdict on a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
@@ -151,6 +200,9 @@ pub struct Verdict {
     pub fleet: Vec<Judged>,
     /// Number of rounds that were run.
     pub rounds: u32,
+    /// Stages with jobs, in order; empty in older files.
+    #[serde(default)]
+    pub stages: Vec<StageUse>,
     /// Stages that were requested and are not complete.
     pub unfinished: Vec<Stage>,
     /// Smallest loss of speed of a single host that these measurements find, as a share; `null` without a comparison.

@@ -1,7 +1,7 @@
 //! The verdict as text.
 
 use crate::accept::fleet::Stage;
-use crate::accept::verdict::{Evidence, Fitness, Judged, Verdict};
+use crate::accept::verdict::{Evidence, Fitness, Judged, StageUse, Verdict};
 use crate::host::host_list::compact;
 use crate::number_text::{count, percent};
 use crate::stats::summary::mean;
@@ -12,6 +12,7 @@ impl Verdict {
         let mut lines: Vec<String> = self.bad_parts().into_iter().map(line).collect();
         lines.extend(self.not_tested());
         lines.extend(self.unfinished_stages().map(|stages| format!("not complete: {stages}")));
+        lines.extend(self.stage_line());
         lines.push(self.summary());
         lines.join("\n")
     }
@@ -46,6 +47,16 @@ impl Verdict {
     pub fn unfinished_stages(&self) -> Option<String> {
         let stages: Vec<String> = self.unfinished.iter().map(Stage::to_string).collect();
         (!stages.is_empty()).then(|| stages.join(", "))
+    }
+
+    /// Returns the line of the stages: `stages: alone 4 rounds, 28 jobs, 0.6 min; ..`. `None` without a job.
+    fn stage_line(&self) -> Option<String> {
+        let text = |of: &StageUse| {
+            let time = of.minutes().map(|minutes| format!(", {minutes} min")).unwrap_or_default();
+            format!("{} {}, {}{time}", of.stage, count(of.rounds, "round"), count(of.jobs, "job"))
+        };
+        let stages: Vec<String> = self.stages.iter().map(text).collect();
+        (!stages.is_empty()).then(|| format!("stages: {}", stages.join("; ")))
     }
 
     /// Returns the line for the fleet: `fleet: unfit: 6 of 8 hosts fit, 2 unfit; 22 rounds`.
@@ -112,6 +123,7 @@ mod tests {
     use super::*;
     use crate::accept::fleet::Metric;
     use crate::accept::verdict::{Cause, Subject};
+    use crate::dimension::Seconds;
 
     fn judged(subject: Subject, name: &str, fitness: Fitness, why: Option<(Cause, &str, &str)>) -> Judged {
         let evidence = |text: &str| Evidence {
@@ -160,6 +172,10 @@ mod tests {
             switches: Vec::new(),
             fleet: Vec::new(),
             rounds: 9,
+            stages: vec![
+                StageUse { stage: Stage::Alone, rounds: 4, jobs: 12, time: Some(Seconds(87.0)) },
+                StageUse { stage: Stage::Pairs, rounds: 5, jobs: 1, time: None },
+            ],
             unfinished: vec![Stage::Groups, Stage::Whole],
             smallest_defect: Some(0.05),
         }
@@ -174,6 +190,7 @@ mod tests {
             n1: suspect (intermittent): slow in 2 of 9 measurements; fix: watch it
             not tested: n3
             not complete: groups, whole
+            stages: alone 4 rounds, 12 jobs, 1.5 min; pairs 5 rounds, 1 job
             fleet: unfit: 1 of 4 hosts fit, 1 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds"#]]
         .assert_eq(&verdict().text());
         let short = verdict().bad_parts()[0].short_evidence();

@@ -258,6 +258,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
             job: job.clone(),
             outcome: Outcome::Measured(equal_readings(job.test, &hosts)),
             fingerprints: None,
+            time: None,
         }));
     }
     print_line("# and more rounds for hosts and links that look slow");

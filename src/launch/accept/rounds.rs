@@ -4,7 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use ringmark_core::accept::{Measurement, Outcome, Round, Search, Stage};
+use ringmark_core::accept::{JobTime, Measurement, Outcome, Round, Search, Stage};
+use ringmark_core::dimension::Seconds;
 use ringmark_core::number_text::count;
 
 use crate::launch::accept::job::JobRunner;
@@ -68,7 +69,7 @@ pub fn run(
         }
         let number = 1 + earlier.measurements.iter().map(|measurement| measurement.round).max().unwrap_or(0);
         printer.line(&format!("round {number}, {}", describe(&round)));
-        run_round(&round, number, runner, journal, printer)?;
+        run_round(&round, number, runner, journal, budget.start, printer)?;
         budget.longest = budget.longest.max(start.elapsed());
         if runner.interrupt.is_set() {
             bail!(
@@ -99,8 +100,10 @@ fn run_round(
     number: u32,
     runner: &JobRunner,
     journal: &mut JournalFile,
+    start: Instant,
     printer: &Printer,
 ) -> anyhow::Result<()> {
+    let since_start = || Seconds(start.elapsed().as_secs_f64());
     let journal = Mutex::new(journal);
     let jobs: Vec<usize> = (0..round.jobs.len()).collect();
     let ends = in_parallel(MAX_PROGRAMS, &jobs, |index| -> anyhow::Result<()> {
@@ -108,12 +111,15 @@ fn run_round(
             return Ok(());
         }
         let (job, name) = (&round.jobs[*index], file_name(round, number, *index));
+        let start = since_start();
         let Some((outcome, fingerprints)) = runner.run(job, &name)? else { return Ok(()) };
+        let time = Some(JobTime { start, end: since_start() });
         if let Outcome::Failed { reason, .. } = &outcome {
             let hosts: Vec<String> = runner.hosts(job).into_iter().map(|host| host.name).collect();
             printer.line(&format!("  {} on {} failed: {reason}", job.test, hosts.join(", ")));
         }
-        let measurement = Measurement { stage: round.stage, round: number, job: job.clone(), outcome, fingerprints };
+        let (stage, job) = (round.stage, job.clone());
+        let measurement = Measurement { stage, round: number, job, outcome, fingerprints, time };
         journal.lock().unwrap_or_else(PoisonError::into_inner).add_measurement(measurement)
     });
     ends.into_iter().collect()

@@ -4,6 +4,7 @@ use super::*;
 use crate::accept::fleet::{Metric, Test};
 use crate::accept::simulation::{Defect, SimulatedFleet};
 use crate::accept::verdict::{Judged, Verdict};
+use crate::dimension::Seconds;
 
 const HOSTS: usize = 64;
 
@@ -259,6 +260,20 @@ fn rounds_use_each_host_once_and_end() {
             done.extend(fleet.run(&round, number));
         }
     }
+}
+
+#[test]
+fn verdict_has_rounds_jobs_and_time_of_each_stage() {
+    let fleet = fleet(8, 1, []);
+    let (verdict, mut done) = fleet.accept(&search(&fleet));
+    assert_eq!(verdict.stages.iter().map(|stage| stage.rounds).sum::<u32>(), verdict.rounds);
+    assert_eq!(verdict.stages.iter().map(|stage| stage.jobs as usize).sum::<usize>(), done.len());
+    // Each simulated round takes 6 s.
+    let alone = &verdict.stages[0];
+    assert_eq!((alone.stage, alone.time), (Stage::Alone, Some(Seconds(6.0 * f64::from(alone.rounds)))));
+    done[0].time = None;
+    let stages = search(&fleet).verdict(&[], &done).stages;
+    assert!(stages[0].time.is_none() && stages[1].time.is_some(), "{stages:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::accept::limits::{Kind, by_subject};
 use ringmark_core::accept::{
-    Cause, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, Subject as Judgment, Verdict,
+    Cause, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, StageUse, Subject as Judgment, Verdict,
 };
 use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::stats::summary::median;
@@ -26,6 +26,8 @@ const PAIRS: &str = "A square for each pair of hosts that was measured. The colo
                      all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
                      have an outline. Not every pair is measured in a large fleet.";
 
+const STAGES: &str = "The time is that of the jobs of each round, without the examination of the hosts.";
+
 /// Color and name of a pair by its loss: upper limits, ascending.
 const LOSSES: [(f64, &str, &str); 4] = [
     (0.05, "sound", "as the others"),
@@ -44,7 +46,8 @@ pub fn section(journal: &Journal, verdict: &Verdict) -> Section {
     let medians = by_subject(fleet, &journal.measurements);
     let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
     let lines = [Some(verdict.summary()), verdict.not_tested(), incomplete].into_iter().flatten();
-    let blocks = [not_fit(verdict), Some(hosts(fleet, &medians, verdict)), pairs(journal, &medians, verdict)];
+    let blocks =
+        [not_fit(verdict), Some(hosts(fleet, &medians, verdict)), pairs(journal, &medians, verdict), stages(verdict)];
     Section {
         subject: Subject::Fleet,
         title: "Fleet".to_owned(),
@@ -155,6 +158,19 @@ fn pairs(journal: &Journal, medians: &Medians, verdict: &Verdict) -> Option<Bloc
         cells: cells.into_values().collect(),
     };
     (!chart.cells.is_empty()).then(|| Block { charts: vec![vec![Chart::Matrix(chart)]], ..Block::new("Pairs", PAIRS) })
+}
+
+/// Returns the table of the stages; `None` without a job.
+fn stages(verdict: &Verdict) -> Option<Block> {
+    let cells = |of: &StageUse| {
+        let minutes = of.minutes().unwrap_or_else(|| "-".to_owned());
+        Row::from(vec![of.stage.to_string(), of.rounds.to_string(), of.jobs.to_string(), minutes])
+    };
+    let rows: Vec<Row> = verdict.stages.iter().map(cells).collect();
+    let numbers = [("rounds", ""), ("jobs", ""), ("time", "min")];
+    let columns = [Column::text("stage")].into_iter().chain(numbers.map(|(name, unit)| Column::numbers(name, unit)));
+    let table = Table { columns: columns.collect(), rows, bars: None };
+    (!table.rows.is_empty()).then(|| Block { table: Some(table), ..Block::new("Stages", STAGES) })
 }
 
 fn link(judged: &Judged) -> Option<[usize; 2]> {
