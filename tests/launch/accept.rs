@@ -221,6 +221,13 @@ fn real_jobs_on_one_machine_are_measured() {
     ] {
         assert!(metrics(test).any(|reading| reading.metric == metric && reading.value > 0.0), "{metric}: {stdout}");
     }
-    assert_eq!(sandbox.verdict().hosts.len(), 2);
+    let training = journal.measurements.iter().find(|done| done.job.test == Test::Training).expect("a job");
+    let time = training.time.expect("a time");
+    assert!(time.end.0 > time.start.0 && training.state.is_some(), "{training:?}");
+    let verdict = sandbox.verdict();
+    let stages: Vec<Stage> = verdict.stages.iter().map(|of| of.stage).collect();
+    assert_eq!((verdict.hosts.len(), stages), (2, vec![Stage::Alone, Stage::Pairs]));
+    assert!(verdict.stages.iter().all(|of| of.time.is_some_and(|time| time.0 > 0.0)), "{stdout}");
+    assert!(stdout.contains("stages: alone ") && stdout.contains(" min; pairs "), "{stdout}");
     assert!(stdout.contains("fleet: "), "{stdout}");
 }

@@ -99,9 +99,7 @@ impl AcceptOptions {
             Some(folder) => with_reference(criteria, folder)?,
             None => criteria,
         };
-        // The time limit ends the stage.
-        let soak_rounds = if self.soak.is_some() { u32::MAX } else { criteria.soak_rounds };
-        let criteria = Criteria { soak_rounds, ..criteria };
+        let criteria = if self.soak.is_some() { criteria.with_endless_soak() } else { criteria };
         Ok(AcceptConfig {
             soak: self.soak.map(Duration::from_secs),
             device: machine.kind(&launch),

@@ -188,6 +188,7 @@ mod tests {
             outcome: crate::accept::Outcome::Measured(Vec::new()),
             fingerprints: fingerprints(&[values]),
             time: None,
+            state: None,
         };
         assert_eq!(corrupt_hosts(&hosts, &[run(0, GOOD), run(1, GOOD), run(2, GOOD), run(3, FLIPPED)]), []);
     }
@@ -203,6 +204,7 @@ mod tests {
             outcome: crate::accept::Outcome::Measured(Vec::new()),
             fingerprints: fingerprints(ranks),
             time: None,
+            state: None,
         };
         let found = |done: Measurement| {
             let line = |(host, fitness, evidence): &CorruptHost| format!("{host} {fitness}: {}", evidence.text);

@@ -20,7 +20,7 @@ pub struct Criteria {
     /// Rounds of pairs; by default `log2(hosts) + 5`, or all pairs if these are fewer rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair_rounds: Option<u32>,
-    /// Repetitions of the soak stage; 0 leaves it out.
+    /// Measurements of each host alone in the soak stage; 0 leaves it out. The largest number repeats it until a time limit.
     pub soak_rounds: u32,
     /// Stages to run; by default all.
     pub stages: Vec<Stage>,
@@ -43,6 +43,18 @@ pub struct Minimum {
     /// Hardware it applies to; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,
+}
+
+impl Criteria {
+    /// Repeats the soak until a time limit ends it.
+    pub fn with_endless_soak(self) -> Criteria {
+        Criteria { soak_rounds: u32::MAX, ..self }
+    }
+
+    /// Returns true if only a time limit ends the soak.
+    pub fn soak_is_endless(&self) -> bool {
+        self.soak_rounds == u32::MAX
+    }
 }
 
 impl Default for Criteria {

@@ -1,11 +1,14 @@
 //! Hosts of the fleet, the jobs that measure them, and what the jobs return.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::train::Fingerprints;
 use crate::dimension::Seconds;
 use crate::keyword_enum;
+use crate::stats::summary::median;
 
 /// One host of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -157,6 +160,46 @@ pub struct Measurement {
     /// Time of the job; `None` in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<JobTime>,
+    /// State of the host during training alone; `None` for other jobs, without sensors, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<HostState>,
+}
+
+/// State of a host during a job, from the telemetry of its record.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct HostState {
+    /// Mean clock of the GPUs, or of the cores without GPUs.
+    #[serde(rename = "clock_mhz")]
+    pub clock: Option<f64>,
+    /// Highest temperature of the GPUs, or of the processors without GPUs.
+    #[serde(rename = "temperature_celsius")]
+    pub temperature: Option<f64>,
+    /// Memory errors of the GPUs during the job, corrected or not.
+    pub memory_errors: Option<u64>,
+}
+
+impl Measurement {
+    /// Returns the value of each metric: that of the job, or the median of its ranks. A training speed is per rank.
+    pub fn values(&self, fleet: &[FleetHost]) -> BTreeMap<Metric, f64> {
+        let Outcome::Measured(readings) = &self.outcome else { return BTreeMap::new() };
+        let hosts = &self.job.hosts;
+        let ranks = ranks_per_host(fleet, hosts) * hosts.len() as u32;
+        let mut of_ranks: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
+        let mut values = BTreeMap::new();
+        for reading in readings {
+            match reading.rank {
+                Some(_) => of_ranks.entry(reading.metric).or_default().push(reading.value),
+                None if reading.metric == Metric::TrainingSpeed => {
+                    values.insert(reading.metric, reading.value / f64::from(ranks.max(1)));
+                }
+                None => drop(values.insert(reading.metric, reading.value)),
+            }
+        }
+        for (metric, of_ranks) in of_ranks {
+            values.entry(metric).or_insert(median(&of_ranks).unwrap_or(0.0));
+        }
+        values
+    }
 }
 
 /// Time of a job, from the start of the command, which `--resume` starts again.

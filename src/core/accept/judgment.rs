@@ -79,6 +79,7 @@ fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
         fitness: worst.unwrap_or(Fitness::NotTested),
         rounds: done.iter().map(|done| done.round).max().unwrap_or(0),
         stages: StageUse::from_measurements(done),
+        drift: state.drift.clone(),
         unfinished: state.unfinished.clone(),
         smallest_defect: state.smallest_defect(),
         hosts,
@@ -115,6 +116,9 @@ fn cure(problem: &Problem, findings: &[Finding]) -> String {
         Cause::Network => "check the cables, rate and error counters of the host's network interfaces",
         Cause::Link => "check cables and ports on the route between the two hosts; do not use both in one job",
         Cause::Intermittent => "check heat, other processes and error counters of the host; repeat with a soak",
+        Cause::Drift => {
+            "check cooling, power limits and other processes of the host; compare its first and last jobs of the soak"
+        }
         Cause::Switch => "check the switch: its uplinks, error counters and configuration",
         Cause::Corruption => {
             "take the host out of service; run a memory test, read the ECC counters (nvidia-smi -q -d ECC, edac-util), and \

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::accept::criteria::{Criteria, Minimum};
-use crate::accept::fleet::{FleetHost, Measurement, Metric, Outcome, Stage, ranks_per_host};
+use crate::accept::fleet::{FleetHost, Measurement, Metric, Stage};
 use crate::accept::journal::Journal;
 use crate::accept::search::state::Problem;
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
@@ -21,28 +21,6 @@ impl Criteria {
     }
 }
 
-/// Returns the value of a measurement: that of the job, or the median of its ranks. A training speed is per rank.
-fn values(fleet: &[FleetHost], done: &Measurement) -> BTreeMap<Metric, f64> {
-    let Outcome::Measured(readings) = &done.outcome else { return BTreeMap::new() };
-    let hosts = &done.job.hosts;
-    let ranks = ranks_per_host(fleet, hosts) * hosts.len() as u32;
-    let mut of_ranks: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
-    let mut values = BTreeMap::new();
-    for reading in readings {
-        match reading.rank {
-            Some(_) => of_ranks.entry(reading.metric).or_default().push(reading.value),
-            None if reading.metric == Metric::TrainingSpeed => {
-                values.insert(reading.metric, reading.value / f64::from(ranks.max(1)));
-            }
-            None => drop(values.insert(reading.metric, reading.value)),
-        }
-    }
-    for (metric, of_ranks) in of_ranks {
-        values.entry(metric).or_insert(median(&of_ranks).unwrap_or(0.0));
-    }
-    values
-}
-
 /// Returns the median of each subject's values, by kind. Jobs of different hardware together have no kind.
 pub fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> BTreeMap<Kind, BTreeMap<&'a [usize], f64>> {
     let mut all: BTreeMap<Kind, BTreeMap<&[usize], Vec<f64>>> = BTreeMap::new();
@@ -52,7 +30,7 @@ pub fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> BTreeMap<
         if others.iter().any(|host| fleet[*host].hardware != *hardware) {
             continue;
         }
-        for (metric, value) in values(fleet, done) {
+        for (metric, value) in done.values(fleet) {
             let kind = all.entry((done.stage, metric, hardware.clone())).or_default();
             kind.entry(&done.job.hosts).or_default().push(value);
         }

@@ -12,12 +12,14 @@
 //! | [`verdict_text`] | the verdict as text |
 //! | [`judgment`] | the verdict from the result of the search |
 //! | [`limits`] | minimum values and the reference |
+//! | `drift` | change of a host during the soak |
 //! | `corruption` | hosts that compute other values than the others |
 //! | [`simulation`] | fleets with known defects, for tests and benchmarks |
 
 mod comparison;
 mod corruption;
 pub mod criteria;
+mod drift;
 pub mod fleet;
 pub mod journal;
 mod judgment;
@@ -29,9 +31,9 @@ mod verdict_text;
 
 pub use criteria::{Criteria, Minimum};
 pub use fleet::{
-    Finding, FleetHost, Job, JobFingerprints, JobTime, Measurement, Metric, Outcome, Reading, Round, Severity, Stage,
-    Test,
+    Finding, FleetHost, HostState, Job, JobFingerprints, JobTime, Measurement, Metric, Outcome, Reading, Round,
+    Severity, Stage, Test,
 };
 pub use journal::{Header, JOURNAL, Journal, Line};
 pub use search::Search;
-pub use verdict::{Cause, Evidence, Fitness, Judged, StageUse, Subject, VERDICT, Verdict};
+pub use verdict::{Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, VERDICT, Verdict};

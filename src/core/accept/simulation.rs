@@ -34,6 +34,8 @@ pub enum Defect {
     BrokenLink { hosts: [usize; 2] },
     /// The host is slow in this share of its jobs.
     Intermittent { host: usize, share: f64, factor: f64 },
+    /// The host loses this share of its speed in each round of the soak.
+    Drift { host: usize, share: f64 },
     /// The host computes other gradients in each training job from this stage on.
     Corrupt { host: usize, from: Stage },
 }
@@ -96,6 +98,7 @@ impl SimulatedFleet {
                 start: Seconds(ROUND * f64::from(number - 1)),
                 end: Seconds(ROUND * f64::from(number)),
             }),
+            state: None,
         };
         round.jobs.iter().map(measured).collect()
     }
@@ -118,6 +121,9 @@ impl SimulatedFleet {
                 }
                 Defect::Intermittent { host, share, factor } if has(host) && random.uniform() < *share => {
                     accident *= factor;
+                }
+                Defect::Drift { host, share } if has(host) && stage == Stage::Soak => {
+                    accident *= (1.0 - share).powi(number as i32);
                 }
                 _ => {}
             }

@@ -52,6 +52,8 @@ keyword_enum!(
         Intermittent = "intermittent",
         /// Several unfit hosts or links share a switch, and hardly a healthy one does.
         Switch = "switch",
+        /// Slower at the end of the soak than at its beginning.
+        Drift = "drift",
         /// Computes other gradients or weights than the other hosts, or than in another run.
         Corruption = "corruption",
         /// Below a minimum value.
@@ -136,7 +138,7 @@ pub struct Judged {
 /// Rounds, jobs and time of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageUse {
-    /// Stage.
+    /// Stage of the rounds.
     pub stage: Stage,
     /// Number of rounds.
     pub rounds: u32,
@@ -179,6 +181,33 @@ impl StageUse {
     }
 }
 
+/// Change of a host from the first to the last third of its training jobs in the soak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Drift {
+    /// Index of the host.
+    pub host: usize,
+    /// Name of the host.
+    pub name: String,
+    /// Number of its measurements.
+    pub measurements: u32,
+    /// Change of the training speed, as a share: -0.05 is 5 % slower.
+    pub speed: f64,
+    /// Lower end of the 95 % confidence interval of this change.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Change of the mean clock; `null` without readings.
+    #[serde(rename = "clock_mhz")]
+    pub clock: Option<f64>,
+    /// Change of the highest temperature; `null` without readings.
+    #[serde(rename = "temperature_celsius")]
+    pub temperature: Option<f64>,
+    /// Memory errors of the GPUs in all these jobs; `null` without readings.
+    pub memory_errors: Option<u64>,
+    /// True if the host is suspect for its drift.
+    pub is_defect: bool,
+}
+
 /// Verdict on a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
@@ -203,6 +232,9 @@ pub struct Verdict {
     /// Stages with jobs, in order; empty in older files.
     #[serde(default)]
     pub stages: Vec<StageUse>,
+    /// Change of each host during the soak; empty without one, with too few measurements, and in older files.
+    #[serde(default)]
+    pub drift: Vec<Drift>,
     /// Stages that were requested and are not complete.
     pub unfinished: Vec<Stage>,
     /// Smallest loss of speed of a single host that these measurements find, as a share; `null` without a comparison.

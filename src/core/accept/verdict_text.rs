@@ -12,6 +12,7 @@ impl Verdict {
         let mut lines: Vec<String> = self.bad_parts().into_iter().map(line).collect();
         lines.extend(self.not_tested());
         lines.extend(self.unfinished_stages().map(|stages| format!("not complete: {stages}")));
+        lines.extend(self.drift_line());
         lines.extend(self.stage_line());
         lines.push(self.summary());
         lines.join("\n")
@@ -57,6 +58,12 @@ impl Verdict {
         };
         let stages: Vec<String> = self.stages.iter().map(text).collect();
         (!stages.is_empty()).then(|| format!("stages: {}", stages.join("; ")))
+    }
+
+    /// Returns the line of the host that became slowest in the soak; `None` without a soak.
+    fn drift_line(&self) -> Option<String> {
+        let largest = self.drift.iter().min_by(|one, other| one.speed.total_cmp(&other.speed))?;
+        Some(format!("largest drift of {}: {}: {}", count(self.drift.len(), "host"), largest.name, largest.text()))
     }
 
     /// Returns the line for the fleet: `fleet: unfit: 6 of 8 hosts fit, 2 unfit; 22 rounds`.
@@ -173,9 +180,10 @@ mod tests {
             fleet: Vec::new(),
             rounds: 9,
             stages: vec![
-                StageUse { stage: Stage::Alone, rounds: 4, jobs: 12, time: Some(Seconds(87.0)) },
+                StageUse { stage: Stage::Alone, rounds: 4, jobs: 12, time: Some(Seconds(90.0)) },
                 StageUse { stage: Stage::Pairs, rounds: 5, jobs: 1, time: None },
             ],
+            drift: Vec::new(),
             unfinished: vec![Stage::Groups, Stage::Whole],
             smallest_defect: Some(0.05),
         }

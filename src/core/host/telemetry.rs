@@ -145,6 +145,17 @@ impl Telemetry {
         means.filter(|means| !means.is_empty()).map(|means| means.iter().sum())
     }
 
+    /// Returns the number of events that a rate per second stands for, over all readings and components. `None` if it was
+    /// never read.
+    pub fn events(&self, quantity: Quantity) -> Option<f64> {
+        let events = |series: &Series| -> Option<f64> {
+            let times = self.at.windows(2).map(|pair| pair[1].0 - pair[0].0);
+            let events = series.values.iter().skip(1).zip(times).filter_map(|(rate, time)| Some((*rate)? * time));
+            events.reduce(|one, other| one + other)
+        };
+        self.series_of(quantity).filter_map(events).reduce(|one, other| one + other)
+    }
+
     /// Merges each pair of readings after the first, so that the readings of a longer run do not take more memory.
     pub fn halve(&mut self) {
         let last = |index: usize| index.is_multiple_of(2);
@@ -208,6 +219,9 @@ mod tests {
         partly.series[0].values = vec![None; 4];
         assert_eq!(partly.mean_sum(Quantity::Power, 2, |_| true), None);
         assert_eq!(Telemetry::default().mean_sum(Quantity::Power, 0, |_| true), None);
+        // As a rate: 2 in 1 s, then 1 in 3 s.
+        let rates = telemetry(&[("GPU 0", &[2.0, 0.0, 0.0]), ("GPU 1", &[0.0, 1.0 / 3.0, 0.0])]);
+        assert_eq!((rates.events(Quantity::Power), rates.events(Quantity::Clock)), (Some(3.0), None));
     }
 
     #[test]

@@ -259,6 +259,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
             outcome: Outcome::Measured(equal_readings(job.test, &hosts)),
             fingerprints: None,
             time: None,
+            state: None,
         }));
     }
     print_line("# and more rounds for hosts and links that look slow");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringmark_core::accept::{Job, JobFingerprints, Outcome, Reading, Test};
+use ringmark_core::accept::{HostState, Job, JobFingerprints, Outcome, Reading, Test};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::train::RunRecord;
@@ -37,6 +37,16 @@ pub struct JobRunner<'a> {
     pub interrupt: &'a Interrupt,
 }
 
+/// Result of a job.
+pub struct JobResult {
+    /// Readings, or the failure.
+    pub outcome: Outcome,
+    /// Fingerprints of training.
+    pub fingerprints: Option<JobFingerprints>,
+    /// State of the host during training alone.
+    pub state: Option<HostState>,
+}
+
 impl JobRunner<'_> {
     /// Returns the hosts of a job.
     pub fn hosts(&self, job: &Job) -> Vec<Host> {
@@ -56,15 +66,15 @@ impl JobRunner<'_> {
 
     /// Runs `job` to its end. A failure is an outcome; an error means that the log cannot be written. Returns `None` if the
     /// user interrupted.
-    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<(Outcome, Option<JobFingerprints>)>> {
+    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<JobResult>> {
         let hosts = self.hosts(job);
         let launch = self.launch(job, &hosts, name);
         // An earlier session may have been killed in this job.
         folder::rename_earlier(&[launch.log_now(), launch.files.record.clone()])?;
-        let mut fingerprints = None;
+        let (mut fingerprints, mut state) = (None, None);
         let outcome = match job.test {
             Test::Training => self.measure(&launch, |record: &RunRecord| {
-                fingerprints = readings::fingerprints(record);
+                (fingerprints, state) = (readings::fingerprints(record), readings::host_state(record));
                 readings::training(record)
             }),
             Test::Exchange => self.measure::<BandwidthRecord>(&launch, readings::exchange),
@@ -77,7 +87,7 @@ impl JobRunner<'_> {
             Outcome::Measured(_) => launch.close(None)?,
             Outcome::Failed { reason, .. } => launch.close_failed(reason),
         }
-        Ok(Some((with_index_in_fleet(outcome, job), fingerprints)))
+        Ok(Some(JobResult { outcome: with_index_in_fleet(outcome, job), fingerprints, state }))
     }
 
     /// Returns the outcome of a launch; a failed host is its index among the hosts of the job.

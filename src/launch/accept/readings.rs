@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::accept::{JobFingerprints, Metric, Reading};
+use ringmark_core::accept::{HostState, JobFingerprints, Metric, Reading};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
 use ringmark_core::benchmark::train::{Fingerprints, RunRecord};
 use ringmark_core::dimension::Seconds;
+use ringmark_core::host::telemetry::{Quantity, Series, Telemetry};
 use ringmark_core::stats::busbw::{Bus, busbw};
-use ringmark_core::stats::summary::{median, percentile};
+use ringmark_core::stats::summary::{mean, median, percentile};
 
-/// Returns the speed of each rank's own computation, of the whole job if it has several ranks, and each rank's rate of
-/// matrix products. Medians over the iterations leave out single disturbances.
+/// Returns the speed of each rank's own computation, of the whole job if it has several ranks, and each rank's rates of
+/// matrix products and memory copies. Medians over the iterations leave out single disturbances.
 pub fn training(record: &RunRecord) -> Vec<Reading> {
     let config = &record.header.config;
     let counted = record.iterations.get(config.warmup as usize..).unwrap_or_default();
@@ -57,6 +58,33 @@ pub fn fingerprints(record: &RunRecord) -> Option<JobFingerprints> {
     Some(JobFingerprints { platform: platform.join("; "), values: Fingerprints { difference, ..values } })
 }
 
+/// Returns the state of the host of a job on one host, after its warm-up: of the GPUs, or of the processors without GPUs.
+pub fn host_state(record: &RunRecord) -> Option<HostState> {
+    let [host] = &record.end.as_ref()?.host_use[..] else { return None };
+    host.telemetry.as_ref().map(|telemetry| state_after(telemetry, record.header.config.warmup))
+}
+
+fn state_after(telemetry: &Telemetry, warmup: u32) -> HostState {
+    let counted = &telemetry.counted(warmup);
+    let values = |quantity: Quantity| {
+        let has_gpus = telemetry.series_of(quantity).any(Series::is_of_gpu);
+        let series = telemetry.series_of(quantity).filter(move |series| series.is_of_gpu() == has_gpus);
+        series.flat_map(move |series| {
+            counted.iter().filter_map(move |index| series.values.get(*index).copied().flatten())
+        })
+    };
+    let errors = [Quantity::CorrectedErrors, Quantity::UncorrectedErrors].map(|quantity| telemetry.events(quantity));
+    HostState {
+        clock: mean(&values(Quantity::Clock).collect::<Vec<f64>>()),
+        temperature: values(Quantity::Temperature).reduce(f64::max),
+        memory_errors: errors
+            .into_iter()
+            .flatten()
+            .reduce(|one, other| one + other)
+            .map(|errors| errors.round() as u64),
+    }
+}
+
 /// Returns the bus bandwidth at the median time of each size, smallest size first.
 pub fn exchange(record: &BandwidthRecord) -> Vec<Reading> {
     let bus = Bus::all_reduce(record.ranks.len() as u32);
@@ -67,4 +95,40 @@ pub fn exchange(record: &BandwidthRecord) -> Vec<Reading> {
         Some(Reading { metric, value: busbw(result.bytes, time, bus).0, rank: None })
     };
     metrics.into_iter().zip(&record.results).filter_map(reading).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_is_that_of_the_gpus_after_warm_up() {
+        let series = |quantity, of: &str, values: [f64; 3]| Series {
+            quantity,
+            of: of.to_owned(),
+            values: values.map(Some).to_vec(),
+        };
+        let mut telemetry = Telemetry {
+            at: [0.0, 1.0, 3.0].map(Seconds).to_vec(),
+            iteration: vec![0, 6, 9],
+            series: vec![
+                series(Quantity::Clock, "cores", [3000.0; 3]),
+                series(Quantity::Clock, "GPU 0", [300.0, 1900.0, 1800.0]),
+                series(Quantity::Clock, "GPU 1", [300.0, 1900.0, 1900.0]),
+                series(Quantity::Temperature, "package-0", [90.0; 3]),
+                series(Quantity::Temperature, "GPU 1", [80.0, 60.0, 70.0]),
+                series(Quantity::CorrectedErrors, "GPU 0", [0.0, 0.0, 1.0]),
+                series(Quantity::UncorrectedErrors, "GPU 1", [0.0, 1.0, 0.0]),
+            ],
+            ..Telemetry::default()
+        };
+        let found = state_after(&telemetry, 5);
+        // Two corrected errors in the last 2 s, and one before.
+        let expected = HostState { clock: Some(1850.0), temperature: Some(70.0), memory_errors: Some(3) };
+        assert_eq!(found, expected);
+        telemetry.series.retain(|series| !series.is_of_gpu());
+        let without = HostState { clock: Some(3000.0), temperature: Some(90.0), memory_errors: None };
+        assert_eq!(state_after(&telemetry, 5), without);
+        assert_eq!(state_after(&Telemetry::default(), 5), HostState::default());
+    }
 }

@@ -8,7 +8,7 @@ use ringmark_core::accept::{JobTime, Measurement, Outcome, Round, Search, Stage}
 use ringmark_core::dimension::Seconds;
 use ringmark_core::number_text::count;
 
-use crate::launch::accept::job::JobRunner;
+use crate::launch::accept::job::{JobResult, JobRunner};
 use crate::launch::accept::journal::JournalFile;
 use crate::launch::local::print::Printer;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
@@ -112,14 +112,14 @@ fn run_round(
         }
         let (job, name) = (&round.jobs[*index], file_name(round, number, *index));
         let start = since_start();
-        let Some((outcome, fingerprints)) = runner.run(job, &name)? else { return Ok(()) };
+        let Some(JobResult { outcome, fingerprints, state }) = runner.run(job, &name)? else { return Ok(()) };
         let time = Some(JobTime { start, end: since_start() });
         if let Outcome::Failed { reason, .. } = &outcome {
             let hosts: Vec<String> = runner.hosts(job).into_iter().map(|host| host.name).collect();
             printer.line(&format!("  {} on {} failed: {reason}", job.test, hosts.join(", ")));
         }
         let (stage, job) = (round.stage, job.clone());
-        let measurement = Measurement { stage, round: number, job, outcome, fingerprints, time };
+        let measurement = Measurement { stage, round: number, job, outcome, fingerprints, time, state };
         journal.lock().unwrap_or_else(PoisonError::into_inner).add_measurement(measurement)
     });
     ends.into_iter().collect()

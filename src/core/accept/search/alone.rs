@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accept::comparison::{Comparison, Deviation};
-use crate::accept::fleet::{Job, Measurement, Metric, Stage, Test};
+use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Stage, Test};
 use crate::accept::search::log::FAILURES;
 use crate::accept::search::state::{Problem, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 use crate::stats::sequential::Decision;
+use crate::stats::summary::median;
 
 /// Start of the typical value: up to half of the hosts may be slow.
 const QUANTILE: f64 = 0.5;
@@ -22,15 +23,26 @@ struct Series {
     values: Vec<f64>,
 }
 
+/// Returns the tests of a host alone: an exchange needs several ranks.
+fn tests(host: &FleetHost) -> impl Iterator<Item = Test> {
+    [Some(Test::Training), (host.ranks > 1).then_some(Test::Exchange)].into_iter().flatten()
+}
+
+/// Returns how often each fit host has been measured in a stage.
+pub fn complete_repeats(state: &State, stage: Stage) -> usize {
+    let hosts = state.classes().into_values().flatten();
+    let jobs = hosts.flat_map(|host| tests(&state.fleet[host]).map(move |test| Job { test, hosts: vec![host] }));
+    jobs.map(|job| state.log.attempts(&[stage], &job).measured.len()).min().unwrap_or(0)
+}
+
 /// Returns the jobs that are still needed; reports slow and failing hosts, and excludes those with wrong values.
 pub fn alone(state: &mut State, done: &[Measurement], stage: Stage, repeats: usize) -> Vec<Job> {
     for test in [Test::Training, Test::Exchange] {
         let classes = state.classes();
         let hosts = || classes.values().flatten().copied();
         let job = |host: usize| Job { test, hosts: vec![host] };
-        // An exchange within the host needs several ranks.
         let fleet = state.fleet;
-        let is_tested = |host: &usize| test == Test::Training || fleet[*host].ranks > 1;
+        let is_tested = |host: &usize| tests(&fleet[*host]).any(|of| of == test);
         let mut needed = Vec::new();
         for host in hosts().filter(is_tested) {
             let attempts = state.log.attempts(&[stage], &job(host));
@@ -80,6 +92,9 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
             kinds.entry((metric, series.rank.is_some())).or_default().push(series);
         }
     }
+    if stage == Stage::Soak {
+        kinds.values_mut().for_each(|series| remove_common_drift(series, repeats));
+    }
     // Tests of all hosts, ranks and metrics of this stage.
     let tests: u32 = state.fleet.iter().map(|host| 2 * host.ranks + 4).sum();
     let false_alarm = state.false_alarms() / f64::from(tests);
@@ -120,6 +135,19 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
         }
     }
     again
+}
+
+/// Removes the change over time that the hosts have in common: from each of the first `repeats` values, the difference
+/// between the median of all hosts and that of their first values. [`drifts`](crate::accept::drift::drifts) reports it.
+fn remove_common_drift(series: &mut [Series], repeats: usize) {
+    let median_of = |series: &[Series], index: usize| {
+        median(&series.iter().filter_map(|series| series.values.get(index).copied()).collect::<Vec<f64>>())
+    };
+    let Some(first) = median_of(series, 0) else { return };
+    for index in 1..repeats {
+        let change = median_of(series, index).unwrap_or(first) - first;
+        series.iter_mut().filter_map(|series| series.values.get_mut(index)).for_each(|value| *value -= change);
+    }
 }
 
 /// Reports a slow host: its GPUs if at most half of them are slow, or undecided but rather slow.

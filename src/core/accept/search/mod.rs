@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
+use crate::accept::drift::drifts;
 use crate::accept::fleet::{Finding, FleetHost, Job, Measurement, Round, Severity, Stage};
 use crate::accept::search::log::disjoint;
 use crate::accept::search::state::{Results, State};
@@ -114,8 +115,11 @@ impl Search {
                     Stage::Groups => vec![Stage::Groups, Stage::Whole],
                     stage => vec![*stage],
                 });
-                let is_open =
-                    |later: &Stage| state.runs(*later) && !(*later == Stage::Groups && state.stage == Stage::Whole);
+                let is_open = |later: &Stage| match later {
+                    Stage::Groups if state.stage == Stage::Whole => false,
+                    Stage::Soak if self.criteria.soak_is_endless() => !state.has_soaked,
+                    later => state.runs(*later),
+                };
                 state.unfinished = later.filter(is_open).collect::<BTreeSet<Stage>>().into_iter().collect();
                 state.next = Some(Round { stage: state.stage, jobs });
                 break;
@@ -134,13 +138,23 @@ impl Search {
         for (host, fitness, evidence) in corrupt_hosts(&self.fleet, done) {
             state.report(Subject::Host(host), Cause::Corruption, fitness, vec![evidence]);
         }
+        let significance = state.false_alarms() / self.fleet.len().max(1) as f64;
+        state.drift = drifts(&self.fleet, self.criteria.smallest_defect, significance, done);
+        for drift in state.drift.clone().iter().filter(|drift| drift.is_defect) {
+            let evidence = vec![Evidence::of_text(Stage::Soak, drift.text())];
+            state.report(Subject::Host(drift.host), Cause::Drift, Fitness::Suspect, evidence);
+        }
         state
     }
 }
 
-/// Repeats jobs of all fit hosts, alone and in pairs.
+/// Repeats jobs of all fit hosts: alone twice, in pairs, then alone to the end. Compares them before each repeat, because a
+/// time limit can end the stage at any time.
 fn soak(state: &mut State, done: &[Measurement]) -> Vec<Job> {
-    let needed = alone::alone(state, done, Stage::Soak, state.criteria.soak_rounds as usize);
+    let rounds = state.criteria.soak_rounds as usize;
+    let complete = alone::complete_repeats(state, Stage::Soak).max(alone::REPEATS).min(rounds);
+    state.has_soaked = complete > alone::REPEATS;
+    let needed = alone::alone(state, done, Stage::Soak, complete);
     if !needed.is_empty() {
         return needed;
     }
@@ -153,7 +167,14 @@ fn soak(state: &mut State, done: &[Measurement]) -> Vec<Job> {
     let slow = state.slow_jobs(done);
     let partners = confirmation::GoodPartners::new(state, done, &slow);
     state.stage = Stage::Confirmation;
-    confirmation::slow_at_times(state, done, &slow, u32::MAX, &partners)
+    let needed = confirmation::slow_at_times(state, done, &slow, u32::MAX, &partners);
+    // Without the hosts that were found just now.
+    let complete = alone::complete_repeats(state, Stage::Soak);
+    if !needed.is_empty() || complete >= rounds {
+        return needed;
+    }
+    (state.stage, state.has_soaked) = (Stage::Soak, true);
+    alone::alone(state, done, Stage::Soak, complete + 1)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage, ranks_per_host};
 use crate::accept::search::log::{FAILURES, Log};
-use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
+use crate::accept::verdict::{Cause, Drift, Evidence, Fitness, Subject};
 
 /// Stages that share the rate of false alarms evenly.
 const STAGES: f64 = 4.0;
@@ -75,6 +75,10 @@ pub struct State<'a> {
     pub comparisons: Comparisons,
     /// Result of [`State::slow_jobs`] for the first measurements, while the comparisons do not change.
     pub known_slow_jobs: Vec<bool>,
+    /// Change of each host during the soak.
+    pub drift: Vec<Drift>,
+    /// True once the first repeats of the soak, and its pairs, are complete.
+    pub has_soaked: bool,
     /// Current stage.
     pub stage: Stage,
     /// Stages that are not complete.
@@ -116,6 +120,8 @@ impl<'a> State<'a> {
             candidates: Vec::new(),
             comparisons: Comparisons::default(),
             known_slow_jobs: Vec::new(),
+            drift: Vec::new(),
+            has_soaked: false,
             stage: Stage::Facts,
             unfinished: Vec::new(),
             next: None,

@@ -287,6 +287,38 @@ fn soak_finds_a_host_that_becomes_slow() {
     assert!(soaked.count() >= 3 * 7);
 }
 
+/// Runs a soak until this round, as a time limit ends it; returns the verdict.
+fn soaked(fleet: &SimulatedFleet, end: u32) -> Verdict {
+    let search = Search::new(fleet.hosts.clone(), Criteria::default().with_endless_soak(), fleet.seed);
+    let mut done = Vec::new();
+    for number in 1..=end {
+        let round = search.next(&[], &done).expect("no end");
+        done.extend(fleet.run(&round, number));
+    }
+    assert!(done.iter().any(|done| done.stage == Stage::Soak && done.job.hosts.len() == 2), "pairs");
+    search.verdict(&[], &done)
+}
+
+#[test]
+fn soak_that_time_ends_finds_a_slower_host_and_a_drift_of_all() {
+    for seed in 0..4 {
+        let verdict = soaked(&fleet(8, seed, []), 100);
+        assert_eq!((named(&verdict), &verdict.unfinished[..]), (Vec::new(), &[][..]), "seed {seed}");
+        assert!(verdict.drift.len() == 8 && verdict.drift.iter().all(|drift| drift.low < drift.high), "{verdict:?}");
+    }
+    let verdict = soaked(&fleet(8, 1, [Defect::Drift { host: 2, share: 0.002 }]), 100);
+    assert!(matches!(&named(&verdict)[..], [(name, _, Cause::Host)] if name == "n0003"), "{:?}", named(&verdict));
+    // All hosts become slower, so that none differs from the others.
+    let all = soaked(&fleet(8, 1, (0..8).map(|host| Defect::Drift { host, share: 0.002 })), 100);
+    let found = named(&all);
+    assert!(
+        found.len() == 8
+            && found.iter().all(|(_, fitness, cause)| (*fitness, *cause) == (Fitness::Suspect, Cause::Drift)),
+        "{found:?}"
+    );
+    assert!(all.text().contains("largest drift of 8 hosts: n000"), "{}", all.text());
+}
+
 #[test]
 fn limits_and_reference_are_compared() {
     let slow = fleet(8, 1, (0..8).map(|host| Defect::SlowHost { host, factor: 0.8 }));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::accept::limits::{Kind, by_subject};
 use ringmark_core::accept::{
-    Cause, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, StageUse, Subject as Judgment, Verdict,
+    Cause, Drift, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, StageUse, Subject as Judgment, Verdict,
 };
-use ringmark_core::number_text::{four_digits, percent};
+use ringmark_core::number_text::{four_digits, percent, percent_number};
 use ringmark_core::stats::summary::median;
 
 use crate::output::table::{Column, Row, Style, Table};
@@ -19,12 +19,15 @@ const NOTE: &str = "Only hosts with the same hardware are compared. `fit` means 
 
 const NOT_FIT: &str = "The worst part first, with its most important evidence; `accept.json` has all of it.";
 
-const HOSTS: &str = "Medians over the measurements of a host alone (training-speed and matrix-rate, per rank), and over \
+const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate, per rank), and over \
                      its pairs (large-bandwidth). The bars are the lowest of them as a share of the typical host.";
 
 const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
                      all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
                      have an outline. Not every pair is measured in a large fleet.";
+
+const SOAK: &str = "Change from the first to the last third of a host's training jobs in the soak; from and to are the ends \
+                    of the 95 % interval of the change of speed. Memory errors are those of all these jobs.";
 
 const STAGES: &str = "The time is that of the jobs of each round, without the examination of the hosts.";
 
@@ -46,8 +49,8 @@ pub fn section(journal: &Journal, verdict: &Verdict) -> Section {
     let medians = by_subject(fleet, &journal.measurements);
     let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
     let lines = [Some(verdict.summary()), verdict.not_tested(), incomplete].into_iter().flatten();
-    let blocks =
-        [not_fit(verdict), Some(hosts(fleet, &medians, verdict)), pairs(journal, &medians, verdict), stages(verdict)];
+    let hosts = Some(hosts(fleet, &medians, verdict));
+    let blocks = [not_fit(verdict), hosts, pairs(journal, &medians, verdict), soak(verdict), stages(verdict)];
     Section {
         subject: Subject::Fleet,
         title: "Fleet".to_owned(),
@@ -158,6 +161,33 @@ fn pairs(journal: &Journal, medians: &Medians, verdict: &Verdict) -> Option<Bloc
         cells: cells.into_values().collect(),
     };
     (!chart.cells.is_empty()).then(|| Block { charts: vec![vec![Chart::Matrix(chart)]], ..Block::new("Pairs", PAIRS) })
+}
+
+/// Returns the table of the changes in the soak; `None` without one.
+fn soak(verdict: &Verdict) -> Option<Block> {
+    let signed = |change: Option<f64>| change.map_or("-".to_owned(), |change| format!("{change:+.0}"));
+    let cells = |drift: &Drift| {
+        let share = [drift.speed, drift.low, drift.high].map(percent_number);
+        let errors = drift.memory_errors.map_or("-".to_owned(), |errors| errors.to_string());
+        let cells = [drift.name.clone(), drift.measurements.to_string()].into_iter().chain(share);
+        let cells: Vec<String> = cells.chain([signed(drift.clock), signed(drift.temperature), errors]).collect();
+        Row { is_marked: drift.is_defect, ..Row::from(cells) }
+    };
+    let mut drift: Vec<&Drift> = verdict.drift.iter().collect();
+    drift.sort_by(|one, other| one.speed.total_cmp(&other.speed));
+    let rows: Vec<Row> = drift.into_iter().map(cells).collect();
+    let numbers = [
+        ("measurements", ""),
+        ("speed", "%"),
+        ("from", "%"),
+        ("to", "%"),
+        ("clock", "MHz"),
+        ("temperature", "\u{b0}C"),
+        ("memory errors", ""),
+    ];
+    let columns = [Column::text("host")].into_iter().chain(numbers.map(|(name, unit)| Column::numbers(name, unit)));
+    let table = Table { columns: columns.collect(), rows, bars: None };
+    (!table.rows.is_empty()).then(|| Block { table: Some(table), ..Block::new("Soak", SOAK) })
 }
 
 /// Returns the table of the stages; `None` without a job.
