@@ -65,6 +65,8 @@ keyword_enum!(
     Metric {
         /// Rate of matrix products of a rank.
         MatrixRate = "matrix-rate",
+        /// Rate of copies within the memory of a rank's device.
+        MemoryRate = "memory-rate",
         /// Samples per second: of a rank without waiting for others, or of the whole job.
         TrainingSpeed = "training-speed",
         /// Bus bandwidth of all-reduce of the small size, where latency dominates.
@@ -85,7 +87,7 @@ impl Metric {
         match self {
             Metric::MatrixRate => "TFLOP/s",
             Metric::TrainingSpeed => "samples/s",
-            Metric::SmallBandwidth | Metric::MediumBandwidth | Metric::LargeBandwidth => "GB/s",
+            Metric::MemoryRate | Metric::SmallBandwidth | Metric::MediumBandwidth | Metric::LargeBandwidth => "GB/s",
         }
     }
 }

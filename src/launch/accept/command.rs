@@ -272,7 +272,7 @@ fn equal_readings(test: Test, hosts: &[Host]) -> Vec<Reading> {
     let reading = |metric, rank| Reading { metric, value: 1.0, rank };
     match test {
         Test::Training => {
-            let each = [Metric::TrainingSpeed, Metric::MatrixRate].into_iter();
+            let each = [Metric::TrainingSpeed, Metric::MatrixRate, Metric::MemoryRate].into_iter();
             let each = each.flat_map(|metric| (0..ranks).map(move |rank| reading(metric, Some(rank))));
             each.chain((ranks > 1).then(|| reading(Metric::TrainingSpeed, None))).collect()
         }

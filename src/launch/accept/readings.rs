@@ -36,6 +36,8 @@ pub fn training(record: &RunRecord) -> Vec<Reading> {
     }
     let rates = record.end.iter().flat_map(|end| &end.matrix_product).zip(0..);
     readings.extend(rates.map(|(rate, rank)| Reading { metric: Metric::MatrixRate, value: rate.0, rank: Some(rank) }));
+    let rates = record.end.iter().flat_map(|end| &end.memory_copy).zip(0..);
+    readings.extend(rates.map(|(rate, rank)| Reading { metric: Metric::MemoryRate, value: rate.0, rank: Some(rank) }));
     readings
 }
 

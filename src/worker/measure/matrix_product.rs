@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::memory::element::Element;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
+use crate::measure::on_all_ranks;
 
 /// Rows and columns of the first matrices; they double while a product takes less than [`MIN_TIME`].
 const FIRST: i64 = 256;
@@ -32,12 +33,8 @@ const BUDGET: Duration = Duration::from_millis(200);
 /// pending. Apart from [`MIN_ROUNDS`] products this takes at most `run`, the duration of the measurement that it is
 /// compared with.
 pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<TeraflopsPerSecond> {
-    world.barrier();
     let budget = BUDGET.min(Duration::try_from_secs_f64(run.0).unwrap_or(BUDGET));
-    let own = rate(device, dtype, budget).unwrap_or(f64::NAN);
-    let all = world.gather(&[own]).concat();
-    let is_known = all.iter().all(|rate| rate.is_finite());
-    if is_known { all.into_iter().map(TeraflopsPerSecond).collect() } else { Vec::new() }
+    on_all_ranks(world, || rate(device, dtype, budget)).into_iter().map(TeraflopsPerSecond).collect()
 }
 
 /// Returns the rate in TFLOP/s.

@@ -96,7 +96,7 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
         kinds.values_mut().for_each(|series| remove_common_drift(series, repeats));
     }
     // Tests of all hosts, ranks and metrics of this stage.
-    let tests: u32 = state.fleet.iter().map(|host| 2 * host.ranks + 4).sum();
+    let tests: u32 = state.fleet.iter().map(|host| 3 * host.ranks + 4).sum();
     let false_alarm = state.false_alarms() / f64::from(tests);
     let mut slow: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();
     let mut undecided: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();

@@ -22,7 +22,8 @@ use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
 use crate::dimension::{
-    AttentionKernel, BackendName, Bytes, Case, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire,
+    AttentionKernel, BackendName, Bytes, Case, GigabytesPerSecond, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond,
+    Wire,
 };
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
@@ -198,6 +199,10 @@ pub struct RunEnd {
     /// Empty if a rank had too little memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
+    /// Rate of a copy within the memory of the device, bytes read and written, on all ranks at once, measured after the
+    /// matrix products. Empty if a rank had too little memory, in short runs, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_copy: Vec<GigabytesPerSecond>,
     /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionKernel>,

@@ -23,9 +23,9 @@ use crate::exchange::compression::facts::CompressionFacts;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::measure::matrix_product;
 use crate::measure::step_timer::{Sample, StepTimer, WeightWaits};
 use crate::measure::trace::Profiles;
+use crate::measure::{matrix_product, memory_copy};
 use crate::model;
 
 /// Measurements of this rank.
@@ -105,6 +105,7 @@ pub fn gather(
     let checksums = world.gather_text(checksum);
     let fingerprints = fingerprints.map(|own| world.gather_values_on_rank_0(&own)).transpose()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
+    let memory_copy = memory_copy::rates(world, session.device(), wall);
     let end = RunEnd {
         failure: None,
         iterations: iterations.len() as u32,
@@ -114,6 +115,7 @@ pub fn gather(
         fingerprints: fingerprints.map(|ranks| Fingerprints::from_ranks(&ranks)),
         peak_memory,
         matrix_product,
+        memory_copy,
         attention: model::attention_kernel(),
         kv_store,
         compression: compression.map(|compression| compression.used(world)),

@@ -74,8 +74,12 @@ fn not_fit(verdict: &Verdict) -> Option<Block> {
 }
 
 /// Metrics of the table of hosts, with the stage that measures them.
-const MEASURED: [(Stage, Metric); 3] =
-    [(Stage::Alone, Metric::TrainingSpeed), (Stage::Alone, Metric::MatrixRate), (Stage::Pairs, Metric::LargeBandwidth)];
+const MEASURED: [(Stage, Metric); 4] = [
+    (Stage::Alone, Metric::TrainingSpeed),
+    (Stage::Alone, Metric::MatrixRate),
+    (Stage::Alone, Metric::MemoryRate),
+    (Stage::Pairs, Metric::LargeBandwidth),
+];
 
 /// Returns the table of the hosts: the worst verdict first, then the slowest.
 fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
@@ -106,7 +110,7 @@ fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
         rows: rows.into_iter().map(|(_, row)| row).collect(),
         bars: Some("share of the typical host"),
     };
-    Block { table: Some(table.without_empty("switch")), ..Block::new("Hosts", HOSTS) }
+    Block { table: Some(table.without_empty("switch").without_empty("memory-rate")), ..Block::new("Hosts", HOSTS) }
 }
 
 /// Returns the median of a host's own values, or of its pairs, and its share of the median of all hosts.
