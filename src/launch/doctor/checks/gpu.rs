@@ -414,8 +414,8 @@ mod tests {
     #[test]
     fn inactive_nvlink_is_an_error_unless_all_gpus_of_the_model_have_it() {
         let mut hosts = gpu_hosts(2);
-        let gpus = |active| Gpus::Found(vec![h100(0), Gpu { nvlinks_active: Some(active), ..h100(1) }]);
-        probe(&mut hosts, 1).gpus = gpus(17);
+        let one_inactive = Gpu { nvlinks_active: Some(17), ..h100(1) };
+        probe(&mut hosts, 1).gpus = Gpus::Found(vec![h100(0), one_inactive]);
         let text = "GPU 1: 17 NVLink links are active; 3 of 4 GPUs of this model have 18";
         assert_finding(&hosts, "b", Check::Topology, Severity::Error, text);
         assert_eq!(findings_for(&hosts, DeviceChoice::Cpu), []);
