@@ -18,7 +18,7 @@ pub fn warm_up(values: &[f64]) -> usize {
         let mean = rest.iter().sum::<f64>() / rest.len() as f64;
         rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
     };
-    let errors: Vec<f64> = (0..=means.len() / 2).map(|first| error(first)).collect();
+    let errors: Vec<f64> = (0..=means.len() / 2).map(error).collect();
     // Equal values differ by rounding.
     let rounding = f64::EPSILON * means.iter().map(|value| value * value).sum::<f64>();
     let least = errors.iter().copied().fold(f64::INFINITY, f64::min) + rounding;

@@ -200,7 +200,7 @@ pub struct RunEnd {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
     /// Rate of a copy within the memory of the device, bytes read and written, on all ranks at once, measured after the
-    /// matrix products. Empty if a rank had too little memory, in short runs, and in older records.
+    /// matrix products with `--fingerprint`. Empty without it, if a rank had too little memory, and in short runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory_copy: Vec<GigabytesPerSecond>,
     /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.

@@ -105,7 +105,11 @@ pub fn gather(
     let checksums = world.gather_text(checksum);
     let fingerprints = fingerprints.map(|own| world.gather_values_on_rank_0(&own)).transpose()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
-    let memory_copy = memory_copy::rates(world, session.device(), wall);
+    // Finds defects together with the fingerprints; other runs do not spend the time.
+    let memory_copy = match header.config.fingerprint {
+        true => memory_copy::rates(world, session.device(), wall),
+        false => Vec::new(),
+    };
     let end = RunEnd {
         failure: None,
         iterations: iterations.len() as u32,
