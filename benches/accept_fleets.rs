@@ -189,7 +189,9 @@ fn measure(fleet: &SimulatedFleet, is_verbose: bool) -> Outcome {
             | Defect::SlowGpu { host, .. }
             | Defect::SlowHost { host, .. }
             | Defect::SlowNetwork { host, .. }
-            | Defect::Intermittent { host, .. } => Subject::Host(host),
+            | Defect::Intermittent { host, .. }
+            | Defect::Drift { host, .. }
+            | Defect::Corrupt { host, .. } => Subject::Host(host),
             Defect::BadLink { hosts: [one, other], .. } | Defect::BrokenLink { hosts: [one, other] } => {
                 Subject::Link(one.min(other), one.max(other))
             }

@@ -337,10 +337,10 @@ impl World {
         self.communicator.borrow().process_at_rank(other as i32).receive().0
     }
 
-    /// Returns true if rank `other` has sent a number, and receives it.
-    pub fn has_message(&self, other: u32) -> bool {
-        let is_sent = self.communicator.borrow().process_at_rank(other as i32).immediate_probe().is_some();
-        is_sent && self.receive(other) == 0
+    /// Receives a number that any rank has [sent](World::send); returns false if there is none.
+    pub fn take_message(&self) -> bool {
+        let status = self.communicator.borrow().any_process().immediate_probe();
+        status.inspect(|status| drop(self.receive(status.source_rank() as u32))).is_some()
     }
 
     /// Returns sums over the ranks. All ranks call this together.

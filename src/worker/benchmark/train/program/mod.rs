@@ -31,7 +31,7 @@ use crate::job::session::{RequestedLabel, Session, SessionRequest};
 use crate::job::world::World;
 use crate::job::{environment, heartbeat, supervise};
 
-/// Time in which rank 0 reports that it has ended the program, after the program of another rank failed.
+/// Time in which a rank reports that it has ended the program, after the program of another rank failed.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// Runs one rank from start to end.
@@ -78,6 +78,8 @@ fn measure(config: &TrainConfig, label: RequestedLabel, session: &Session) -> Re
     world.barrier();
     let own = if starts(&header, world) { follow(&command, &header, world)? } else { OwnLines::default() };
     world.sleeping_barrier();
+    // Several ranks may have ended the program at once.
+    while world.take_message() {}
     heartbeat::enter(Stage::Finishing);
     let counters = session.end_counters(counters)?;
     let all = world.gather_values(&own)?;
@@ -139,7 +141,6 @@ fn follow(command: &ProgramCommand, header: &RunHeader, world: &World) -> Result
     let mut lines = Lines { header, last: None, own: OwnLines { has_run: true, ..OwnLines::default() } };
     let is_first = world.rank() == 0;
     let prefix = if config.program.start == ProgramStart::Job { String::new() } else { format!("{}: ", world.rank()) };
-    // Rank 0 decides for all, because all ranks iterate together.
     let found = std::cell::Cell::new(0);
     let each = |time: Duration, line: &str| {
         println!("{}", dlperf::write_program_line(&format!("{prefix}{}", printable_lines(line))));
@@ -150,13 +151,14 @@ fn follow(command: &ProgramCommand, header: &RunHeader, world: &World) -> Result
         }
         Ok(())
     };
-    let is_over = || if is_first { found.get() >= wanted && notify(world) } else { world.has_message(0) };
+    // The first rank with the requested lines decides for all, because all ranks iterate together.
+    let is_over = || world.take_message() || (found.get() >= wanted && notify(world));
     let (status, is_ended) = RunningProgram::start(command)?.follow(each, is_over)?;
     if let Some(iteration) = reader.end().filter(|_| !is_ended) {
         lines.add(&iteration, is_first)?;
     }
     lines.own.is_ended = is_ended;
-    if !status.success() && !is_ended && (is_first || !is_notified_in_time(world)) {
+    if !status.success() && !is_ended && !is_notified_in_time(world) {
         bail!("{} {}", shell::join(&command.words), supervise::describe(status));
     }
     Ok(lines.own)
@@ -164,15 +166,15 @@ fn follow(command: &ProgramCommand, header: &RunHeader, world: &World) -> Result
 
 /// Sends all other ranks the request to end the program; returns true.
 fn notify(world: &World) -> bool {
-    (1..world.ranks()).for_each(|rank| world.send(rank, 0));
+    (0..world.ranks()).filter(|rank| *rank != world.rank()).for_each(|rank| world.send(rank, 0));
     true
 }
 
-/// Returns true if rank 0 has ended the program, which ended this rank's too.
+/// Returns true if another rank has ended the program, which ended this rank's too.
 fn is_notified_in_time(world: &World) -> bool {
     let start = std::time::Instant::now();
     while start.elapsed() < NOTICE {
-        if world.has_message(0) {
+        if world.take_message() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));
