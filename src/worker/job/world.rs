@@ -339,8 +339,9 @@ impl World {
 
     /// Receives a number that any rank has [sent](World::send); returns false if there is none.
     pub fn take_message(&self) -> bool {
-        let status = self.communicator.borrow().any_process().immediate_probe();
-        status.inspect(|status| drop(self.receive(status.source_rank() as u32))).is_some()
+        let Some(status) = self.communicator.borrow().any_process().immediate_probe() else { return false };
+        let _ = self.receive(status.source_rank() as u32);
+        true
     }
 
     /// Returns sums over the ranks. All ranks call this together.
