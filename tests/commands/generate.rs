@@ -33,6 +33,7 @@ fn short_help_has_few_options_and_examples() {
     let commands = [
         "",
         "sweep",
+        "run",
         "score",
         "bandwidth",
         "input",
