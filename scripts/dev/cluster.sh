@@ -11,7 +11,7 @@
 #   scripts/dev/cluster.sh quota N PERCENT  limits the CPU time of everything that ssh starts on host N, or none
 #   scripts/dev/cluster.sh down             kills all processes on the hosts and removes the cluster
 #
-# Needs root; installs iproute2, OpenSSH, rsync and util-linux if they are missing. All files are in /run/ringmark-cluster.
+# Needs root; installs iproute2, iptables, OpenSSH, rsync and util-linux if they are missing. All files are in /run/ringmark-cluster.
 # CLUSTER_NAME=other creates another cluster: other-1, other-2, ... with files in /run/other-cluster.
 set -euo pipefail
 
@@ -30,6 +30,8 @@ missing_packages() {
     command -v sshd >/dev/null || echo openssh-server
     command -v rsync >/dev/null || echo rsync
     command -v nsenter >/dev/null && command -v unshare >/dev/null || echo util-linux
+    # For tests that drop packets.
+    command -v iptables >/dev/null || echo iptables
 }
 
 # --- up and down ---------------------------------------------------------------------------------------------------

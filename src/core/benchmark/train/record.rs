@@ -200,7 +200,7 @@ pub struct RunEnd {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
     /// Rate of a copy within the memory of the device, bytes read and written, on all ranks at once, measured after the
-    /// matrix products with `--fingerprint`. Empty without it, if a rank had too little memory, and in short runs.
+    /// matrix products with `--fingerprint` on GPUs. Empty otherwise, if a rank had too little memory, and in short runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory_copy: Vec<GigabytesPerSecond>,
     /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.
@@ -420,7 +420,11 @@ impl SweepRecord for RunRecord {
             .resumptions
             .last()
             .map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
-        [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, |end| end.wall.0 - before))]
+        let until_end = |end: &RunEnd| match &end.program {
+            Some(program) => program.first_line.0 + program.arrival.0,
+            None => end.wall.0 - before,
+        };
+        [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, until_end))]
     }
 
     fn label(&self) -> RunLabel {

@@ -274,12 +274,7 @@ fn record(header: RunHeader, all: &[OwnLines], first: usize, end: RunEnd) -> Run
         ranks_with_lines: all.iter().filter(has_own).count() as u32,
     };
     let config = TrainConfig { iterations: iterations.len() as u32, warmup, ..header.config.clone() };
-    let end = RunEnd {
-        iterations: iterations.len() as u32,
-        wall: Seconds(steps.iter().sum()),
-        program: Some(program),
-        ..end
-    };
+    let end = RunEnd { iterations: iterations.len() as u32, wall: program.arrival, program: Some(program), ..end };
     let mut record = RunRecord { header: RunHeader { config, ..header }, iterations, end: Some(end) };
     let warnings = validity::warnings(&record, warmup as usize);
     if let Some(end) = &mut record.end {
