@@ -216,7 +216,6 @@ fn real_jobs_on_one_machine_are_measured() {
     for (test, metric) in [
         (Test::Training, Metric::TrainingSpeed),
         (Test::Training, Metric::MatrixRate),
-        (Test::Training, Metric::MemoryRate),
         (Test::Exchange, Metric::SmallBandwidth),
         (Test::Exchange, Metric::LargeBandwidth),
     ] {
