@@ -105,8 +105,8 @@ pub fn gather(
     let checksums = world.gather_text(checksum);
     let fingerprints = fingerprints.map(|own| world.gather_values_on_rank_0(&own)).transpose()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
-    // Finds defects together with the fingerprints; other runs do not spend the time. Ranks on CPUs share the memory, and
-    // their rates depend on who copies at the same time.
+    // Finds defects together with the fingerprints; other runs do not spend the time. Ranks on CPUs share the memory:
+    // their rates depend on other copies at the same time.
     let memory_copy = match header.config.fingerprint && session.device().is_cuda() {
         true => memory_copy::rates(world, session.device(), wall),
         false => Vec::new(),
