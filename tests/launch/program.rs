@@ -73,6 +73,8 @@ fn program_of_every_rank_has_the_figures_of_its_lines() {
     assert!(checked.contains("PASS    rules") && checked.contains("PASS    unedited"), "{checked}");
     succeeds(ringmark("diff").arg(&out).arg(&out));
     succeeds(ringmark("report").arg(&out).arg("-o").arg(sandbox.path("page.html")));
+    let (_, _, refusal) = run(ringmark("predict").arg(&out));
+    assert!(refusal.contains(&format!(" --out NEW_FOLDER -- {}", program[0])), "{refusal}");
     // A second command finds finished runs.
     let again = succeeds(ringmark("run --resume --out").arg(&out));
     assert!(again.contains("2 of 2 runs are finished"), "{again}");

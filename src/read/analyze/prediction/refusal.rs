@@ -31,6 +31,8 @@ pub struct Refusal {
 /// Also returns the number of cores that a host needs, if the measured ones have fewer.
 fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> (String, Option<u32>) {
     let mut words = shell_words::split(command).unwrap_or_default();
+    // Words of another program follow `--`.
+    let of_program = words.split_off(words.iter().position(|word| word == "--").unwrap_or(words.len()));
     let mut cases: Vec<Case> = evidence.cases.iter().map(|measured| measured.case).collect();
     cases.extend(missing.iter().filter(|case| evidence.case(**case).is_none()));
     cases.sort_by_key(|case| (case.ranks(), *case));
@@ -62,6 +64,7 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> (String, Op
     if let Some(program) = words.first_mut() {
         *program = "ringmark".to_owned();
     }
+    words.extend(of_program);
     (shell::join(words), needed)
 }
 
