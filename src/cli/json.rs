@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use ringmark_core::shell;
 
 use crate::output::Json;
 
@@ -25,8 +26,8 @@ impl JsonOption {
 /// Moves `--json` to the end if a folder follows it: `extract --json FOLDER` means `extract FOLDER --json`.
 pub fn before_folder(mut typed: Vec<OsString>) -> Vec<OsString> {
     let is_before = |pair: &[OsString]| pair[0] == "--json" && Path::new(&pair[1]).is_dir();
-    let own = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
-    if let Some(place) = typed[..own].windows(2).position(is_before) {
+    let (own, _) = shell::split_program(&typed);
+    if let Some(place) = own.windows(2).position(is_before) {
         let option = typed.remove(place);
         typed.push(option);
     }

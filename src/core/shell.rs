@@ -1,6 +1,7 @@
 //! Quoting of commands that are printed for a shell.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 
 /// Quotes `word` if a shell needs it.
 pub fn quote(word: &str) -> Cow<'_, str> {
@@ -15,6 +16,11 @@ pub fn quote(word: &str) -> Cow<'_, str> {
 /// Joins the words of a command line.
 pub fn join(words: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     words.into_iter().map(|word| quote(word.as_ref()).into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Splits a command line before `--`, which the words of another program follow.
+pub fn split_program<W: AsRef<OsStr>>(words: &[W]) -> (&[W], &[W]) {
+    words.split_at(words.iter().position(|word| word.as_ref() == "--").unwrap_or(words.len()))
 }
 
 #[cfg(test)]

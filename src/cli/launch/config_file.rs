@@ -222,8 +222,7 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
         _ => Manifest::find(out).ok()??.command,
     };
     let earlier: Vec<OsString> = earlier.into_iter().map(OsString::from).collect();
-    // Words of another program follow `--`.
-    let program_words = earlier.iter().position(|word| word == "--").map_or(Vec::new(), |at| earlier[at..].to_vec());
+    let program_words = shell::split_program(&earlier).1.to_vec();
     let earlier = expand(program, earlier, |error, _| error).ok()?;
     let earlier = program.clone().try_get_matches_from(earlier).ok()?;
     let (_, earlier) = earlier.subcommand().filter(|(earlier, _)| *earlier == name)?;

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::accept::corruption::corrupt_hosts;
+use crate::accept::drift::drifts;
 use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Stage};
 use crate::accept::limits::below_limits;
 use crate::accept::search::Search;
 use crate::accept::search::state::{Problem, State};
-use crate::accept::verdict::{self, Cause, Evidence, Fitness, Judged, StageUse, Subject, Verdict};
+use crate::accept::verdict::{self, Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, Verdict};
 use crate::stats::counts::hypergeometric_tail;
 
 /// Chance, over all switches, from which unfit hosts share a switch by accident.
@@ -15,12 +17,29 @@ const SWITCH_CHANCE: f64 = 0.05;
 impl Search {
     /// Returns the verdict that the findings and measurements support.
     pub fn verdict(&self, findings: &[Finding], done: &[Measurement]) -> Verdict {
-        judge(&self.evaluate(findings, done), findings, done)
+        let mut state = self.evaluate(findings, done);
+        let drift = report_later_problems(&mut state, done);
+        judge(&state, drift, findings, done)
     }
 }
 
+/// Reports what the search does not need: hosts with wrong values, with the evidence of all measurements, and hosts that
+/// drift. Returns the drift of all hosts.
+fn report_later_problems(state: &mut State, done: &[Measurement]) -> Vec<Drift> {
+    for (host, fitness, evidence) in corrupt_hosts(state.fleet, done) {
+        state.report(Subject::Host(host), Cause::Corruption, fitness, vec![evidence]);
+    }
+    let significance = state.false_alarms() / state.fleet.len().max(1) as f64;
+    let drift = drifts(state.fleet, state.criteria.smallest_defect, significance, done);
+    for drift in drift.iter().filter(|drift| drift.is_defect) {
+        let evidence = vec![Evidence::of_text(Stage::Soak, drift.text())];
+        state.report(Subject::Host(drift.host), Cause::Drift, Fitness::Suspect, evidence);
+    }
+    drift
+}
+
 /// Builds the verdict from the result of the search.
-fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
+fn judge(state: &State, drift: Vec<Drift>, findings: &[Finding], done: &[Measurement]) -> Verdict {
     let (fleet, criteria) = (state.fleet, state.criteria);
     let mut problems = state.problems.clone();
     problems.extend(below_limits(fleet, criteria, &problems, done));
@@ -79,7 +98,7 @@ fn judge(state: &State, findings: &[Finding], done: &[Measurement]) -> Verdict {
         fitness: worst.unwrap_or(Fitness::NotTested),
         rounds: done.iter().map(|done| done.round).max().unwrap_or(0),
         stages: StageUse::from_measurements(done),
-        drift: state.drift.clone(),
+        drift,
         unfinished: state.unfinished.clone(),
         smallest_defect: state.smallest_defect(),
         hosts,

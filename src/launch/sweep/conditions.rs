@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use ringmark_core::file::sha256;
 use ringmark_core::manifest::{Conditions, STARTER, without_option};
+use ringmark_core::shell;
 
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
@@ -51,9 +52,7 @@ pub fn conditions(
 
 /// Returns the command that resumes the sweep in `out`. `--repeat` is removed: it applies only once.
 pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
-    // Words of another program follow `--`.
-    let typed = &environment.command;
-    let (own, program) = typed.split_at(typed.iter().position(|word| word == "--").unwrap_or(typed.len()));
+    let (own, program) = shell::split_program(&environment.command);
     let mut command = without_option(own.to_vec(), "--repeat");
     if !command.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
         command.extend(["--out".to_owned(), out.display().to_string()]);

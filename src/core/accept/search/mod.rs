@@ -23,9 +23,7 @@ pub(in crate::accept) mod state;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
-use crate::accept::drift::drifts;
 use crate::accept::fleet::{Finding, FleetHost, Job, Measurement, Round, Severity, Stage};
 use crate::accept::search::log::disjoint;
 use crate::accept::search::state::{Results, State};
@@ -133,16 +131,6 @@ impl Search {
         }
         if let Some((stages, results)) = reached {
             *checkpoint = Some(Checkpoint { findings: findings.to_vec(), done: done.to_vec(), stages, results });
-        }
-        // After the checkpoint, because later measurements change the evidence.
-        for (host, fitness, evidence) in corrupt_hosts(&self.fleet, done) {
-            state.report(Subject::Host(host), Cause::Corruption, fitness, vec![evidence]);
-        }
-        let significance = state.false_alarms() / self.fleet.len().max(1) as f64;
-        state.drift = drifts(&self.fleet, self.criteria.smallest_defect, significance, done);
-        for drift in state.drift.clone().iter().filter(|drift| drift.is_defect) {
-            let evidence = vec![Evidence::of_text(Stage::Soak, drift.text())];
-            state.report(Subject::Host(drift.host), Cause::Drift, Fitness::Suspect, evidence);
         }
         state
     }

@@ -7,7 +7,7 @@ use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage, ranks_per_host};
 use crate::accept::search::log::{FAILURES, Log};
-use crate::accept::verdict::{Cause, Drift, Evidence, Fitness, Subject};
+use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 
 /// Stages that share the rate of false alarms evenly.
 const STAGES: f64 = 4.0;
@@ -75,8 +75,6 @@ pub struct State<'a> {
     pub comparisons: Comparisons,
     /// Result of [`State::slow_jobs`] for the first measurements, while the comparisons do not change.
     pub known_slow_jobs: Vec<bool>,
-    /// Change of each host during the soak.
-    pub drift: Vec<Drift>,
     /// True once the first repeats of the soak, and its pairs, are complete.
     pub has_soaked: bool,
     /// Current stage.
@@ -120,7 +118,6 @@ impl<'a> State<'a> {
             candidates: Vec::new(),
             comparisons: Comparisons::default(),
             known_slow_jobs: Vec::new(),
-            drift: Vec::new(),
             has_soaked: false,
             stage: Stage::Facts,
             unfinished: Vec::new(),
@@ -165,7 +162,7 @@ impl<'a> State<'a> {
     }
 
     /// Excludes the unfit hosts that compute other values in these measurements; returns true if there are new ones. They
-    /// are reported at the end of the evaluation, with the evidence of all measurements.
+    /// are reported in the verdict, with the evidence of all measurements.
     pub fn exclude_corrupt<'d>(&mut self, done: impl IntoIterator<Item = &'d Measurement>) -> bool {
         let before = self.excluded.len();
         let found = corrupt_hosts(self.fleet, done).into_iter();

@@ -30,9 +30,9 @@ pub struct Refusal {
 ///
 /// Also returns the number of cores that a host needs, if the measured ones have fewer.
 fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> (String, Option<u32>) {
-    let mut words = shell_words::split(command).unwrap_or_default();
-    // Words of another program follow `--`.
-    let of_program = words.split_off(words.iter().position(|word| word == "--").unwrap_or(words.len()));
+    let typed = shell_words::split(command).unwrap_or_default();
+    let (own, of_program) = shell::split_program(&typed);
+    let mut words = own.to_vec();
     let mut cases: Vec<Case> = evidence.cases.iter().map(|measured| measured.case).collect();
     cases.extend(missing.iter().filter(|case| evidence.case(**case).is_none()));
     cases.sort_by_key(|case| (case.ranks(), *case));
@@ -64,7 +64,7 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> (String, Op
     if let Some(program) = words.first_mut() {
         *program = "ringmark".to_owned();
     }
-    words.extend(of_program);
+    words.extend_from_slice(of_program);
     (shell::join(words), needed)
 }
 

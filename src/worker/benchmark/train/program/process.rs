@@ -89,10 +89,7 @@ fn next_line(output: &mut BufReader<PipeReader>) -> Option<String> {
         let is_whole = end == Some(taken) || line.len() + taken == MAX_LINE;
         line.extend_from_slice(&block[..taken]);
         output.consume(taken + usize::from(end == Some(taken)));
-        if is_whole && line.is_empty() {
-            continue;
-        }
-        if is_whole {
+        if is_whole && !line.is_empty() {
             return Some(String::from_utf8_lossy(&line).into_owned());
         }
     }
