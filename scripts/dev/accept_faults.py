@@ -7,10 +7,8 @@ Creates the hosts with scripts/dev/cluster.sh (needs root) and one more, from wh
 share of the time that is the same for all of them, so that they are as fast as each other on a machine with few cores.
 Faults: clean, quota (half of the core time), link (an outgoing rate), pair (packets between two hosts are dropped),
 dead-STAGE (a host loses its network after the first measurement of alone, pairs or groups), unreachable (a host without a
-network), disk (a full temporary folder), version (another build of the worker), and several of them at once. Without
-arguments: all, and clean as often as --clean. Writes a Markdown table and the folders of all runs.
-
-For disk, --ringmark, --worker and --out may not be in /tmp.
+network), late (a login takes 7 seconds), disk (a full temporary folder), version (another build of the worker), and several of
+them at once. Without arguments: all, and clean as often as --clean. Writes a Markdown table and the folders of all runs.
 """
 
 import argparse
@@ -105,8 +103,18 @@ def drop_packets(cluster, host, other):
 
 
 def fill_disk(cluster, host):
-    cluster.on(host, "mount -t tmpfs -o size=4m tmpfs /tmp")
-    cluster.on(host, "dd if=/dev/zero of=/tmp/full bs=4096 count=1024 status=none")
+    folder = f"/run/{NAME}-cluster/{cluster.name(host)}/tmp"
+    cluster.on(host, f"mount -t tmpfs -o size=4m tmpfs {folder}")
+    cluster.on(host, f"dd if=/dev/zero of={folder}/full bs=4096 count=1024 status=none")
+
+
+def delay_logins(cluster, host, out):
+    """Lets each login of the host sleep in the start-up file of its shell."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "bashrc").write_text("sleep 7\n")
+    home = pathlib.Path.home() / ".bashrc"
+    home.touch()
+    cluster.on(host, f"mount --bind {out / 'bashrc'} {home}")
 
 
 def replace_worker(cluster, host, out, worker):
@@ -141,6 +149,7 @@ FAULTS = {
     "dead-pairs": ("host 7: link down during the pairs", dead_from(7, "pairs"), ["7"]),
     "dead-groups": ("host 2: link down during the groups", dead_from(2, "groups"), ["2"]),
     "unreachable": ("host 8: link down before the start", lambda cluster, out, worker: cluster.on(8, "ip link set eth0 down"), ["8"]),
+    "late": ("host 3: logins take 7 s", lambda cluster, out, worker: delay_logins(cluster, 3, out), ["3"]),
     "disk": ("host 4: full temporary folder", lambda cluster, out, worker: fill_disk(cluster, 4), ["4"]),
     "version": ("host 6: another worker", lambda cluster, out, worker: replace_worker(cluster, 6, out, worker), ["6"]),
 }  # fmt: skip

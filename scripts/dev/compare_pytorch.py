@@ -1,26 +1,25 @@
 #!/usr/bin/env python3
 """Compares images/s or tokens/s of ringmark and PyTorch, with the same libtorch, threads, layout, batch size and training recipe.
 
-    scripts/dev/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32,2xfp32,2xbf16]
-                                   [--sequence-length TOKENS] [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
+    scripts/dev/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32]
+                                   [--sequence-length TOKENS] [--score] [--compile] [--max-autotune] [--jemalloc] [--limit SECONDS]
+                                   [--out FILE]
 
-The case `fp32` is one process, `bf16:32` one process with batch size 32. `2xfp32` is two processes: ringmark with mpirun, and
-DistributedDataParallel over NCCL with one GPU per process, or over gloo on CPUs; FSDP2 with --strategy shard-weights. A case has these
-sides:
+One process each; `ringmark alternate` compares several (scripts/dev/README.md). The case `bf16:32` has batch size 32. A case has
+these sides:
 
 ringmark        always
 PyTorch         eager; omitted with --no-eager
 --compile       adds torch.compile; the default on cuda. With --score, one side freezes the weights and another does not
 --max-autotune  adds torch.compile(mode="max-autotune"), which uses CUDA graphs
 --jemalloc      adds PyTorch's sides with jemalloc preloaded
---no-exchange   adds ringmark's processes without gradient exchange, which shows their efficiency
 
-Each round measures every side of a case once, in an order that rotates between rounds. The value of a round is batch size x
-processes / median step after warm-up. Tables show the median and range over rounds, and the median and range of two ratios
+Each round measures every side of a case once, in an order that rotates between rounds. The value of a round is batch size /
+median step after warm-up. Tables show the median and range over rounds, and the median and range of two ratios
 within each round: ringmark / side, and ringmark's arithmetic / the rate of torch.mm for two 4096 x 4096 matrices in the same
-precision, on all cores or on all GPUs of the case at the same time.
+precision.
 
-Single-process sides of PyTorch compile once; their process waits while other sides are measured. --parallel 3 starts these
+PyTorch's sides compile once; their process waits while other sides are measured. --parallel 3 starts these
 processes in advance, three at a time. A side that fails is skipped, and the exit status is 1. After --limit SECONDS, the
 tables show what was measured until then. The script installs missing parts of PyTorch next to libtorch, and jemalloc.
 """
@@ -39,7 +38,7 @@ import tempfile
 import time
 
 import comparison
-from comparison import HERE, ROOT, exit_with, ratios, run, run_json, spread
+from comparison import HERE, ROOT, exit_with, ratios, run, spread
 
 
 def jemalloc():
@@ -55,15 +54,13 @@ def jemalloc():
     return found[0]
 
 
-# Networks whose name in files, torchvision name or image size differs.
+# Networks whose name in files or image size differs.
 FILES = {"resnet50_v1b": "rn50"}
-TORCHVISION = {"resnet50_v1b": "resnet50"}
 OWN_SIZES = {"inception_v3": 299}
 
 # Names of the sides in the table.
 SIDES = {
     "ringmark": "ringmark",
-    "no_exchange": "no exchange",
     "pytorch": "PyTorch",
     "pytorch_jemalloc": "PyTorch jemalloc",
     "compiled": "torch.compile",
@@ -141,19 +138,15 @@ class Case:
     def __init__(self, model, case, options, python):
         self.name = f"{model} {case}"
         self.model = model
-        case, _, batch = case.partition(":")
-        count, _, self.dtype = case.rpartition("x")
-        self.processes = int(count or 1)
+        self.dtype, _, batch = case.partition(":")
         self.options = options
         self.python = python
         self.residents = {}
-        self.batch = int(batch or 0) or options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
+        self.batch = int(batch or 0) or options.batch_size or (128 if options.device == "cuda" else 16)
         # None until ringmark, which runs first, has recorded its default.
         self.layout = options.layout
-        self.threads = max(1, options.cores // self.processes)
         wanted = {
             "ringmark": True,
-            "no_exchange": options.no_exchange and self.processes > 1,
             "pytorch": options.eager,
             "pytorch_jemalloc": options.eager and options.jemalloc,
             "compiled": options.compile,
@@ -169,10 +162,7 @@ class Case:
         iters = str(self.options.warmup + self.options.iters - separate_warmup)
         return [
             "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
-            *self.sample_options(), "--threads", str(self.threads),
-            *(["--layout", self.layout] if self.layout else []),
-            *(["--strategy", self.options.strategy] if self.processes > 1 else []),
-            *(["--accumulate", str(self.options.accumulate)] if self.options.accumulate > 1 else []),
+            *self.sample_options(), "--threads", str(self.options.cores), *(["--layout", self.layout] if self.layout else []),
         ]  # fmt: skip
 
     def sample_options(self):
@@ -181,34 +171,32 @@ class Case:
         return ["--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224))]
 
     def work(self):
-        """Returns the images or tokens of a process's batch."""
+        """Returns the images or tokens of a batch."""
         return self.batch * (self.options.sequence_length or 1)
 
     def environment(self):
-        return {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        return {**os.environ, "OMP_NUM_THREADS": str(self.options.cores)}
 
-    def ringmark(self, *more):
+    def ringmark(self):
         benchmark = "score" if self.options.score else "train"
         # A path that `ringmark extract` recognizes.
         length = f"_s{self.options.sequence_length}" if self.options.sequence_length else ""
-        name = f"1n{self.processes}g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}{length}_{self.dtype}_1"
+        name = f"1n1g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}{length}_{self.dtype}_1"
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
             # Both benchmarks capture CUDA graphs during warm-up. Training records warm-up iterations, which are dropped below.
             warmup = self.options.warmup
             counted = self.step_options(warmup if self.options.score else 0)
-            command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record, *more]
+            command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record]
             if self.options.device == "cuda" and not self.options.score:
                 command += ["--graphs", "auto"]
             if length and not self.options.score:
                 command += ["--optimizer", "adamw"]
             command += self.options.ringmark_options.split()
-            if self.processes > 1:
-                command = comparison.mpirun(self.processes, command)
             log.write_text(run(command, self.environment(), self.options.limit.left()))
             lines = [json.loads(line) for line in open(record)]
-            gigaflop_per_image = None if more else self.gigaflop_per_image(folder)
+            gigaflop_per_image = self.gigaflop_per_image(folder)
         self.layout = lines[0]["config"]["layout"]
         if self.options.score:
             steps, warmup = lines[0]["seconds"], 0
@@ -235,20 +223,16 @@ class Case:
         return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["units_per_second"]
 
     def limit(self):
-        """Returns GFLOP/s of matrix products on all cores, or on one GPU per process."""
-        return self.resident("limit").measure(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
-
-    def no_exchange(self):
-        return self.ringmark("--backend", "none")
+        """Returns GFLOP/s of matrix products."""
+        return self.resident("limit").measure(self.options.limit)["gigaflops_per_second"]
 
     def python_command(self, side):
         """Returns the command and environment of pytorch_baseline.py for `side`."""
         script, environment = [str(HERE / "pytorch_baseline.py")], self.environment()
         if side == "limit":
-            threads = str(self.threads if self.options.device == "cuda" else self.options.cores)
-            script += ["--matrix-product", "--dtype", self.dtype, "--device", self.options.device, "--threads", threads]
-            return script, {**environment, "OMP_NUM_THREADS": threads}
-        script += [*self.step_options(), "--model", TORCHVISION.get(self.model, self.model)]
+            script += ["--matrix-product", "--dtype", self.dtype, "--device", self.options.device, "--threads", str(self.options.cores)]
+            return script, environment
+        script += self.step_options()
         if self.options.score:
             script.append("--score")
         if side.startswith("compiled"):
@@ -270,20 +254,15 @@ class Case:
         return self.residents[side]
 
     def pytorch(self, side):
-        if self.processes > 1:
-            script, environment = self.python_command(side)
-            command = comparison.torchrun(self.python, self.processes, script)
-            result = run_json(command, environment, self.options.limit.left())
-        else:
-            result = self.resident(side).measure(self.options.limit)
-        return speed(result["seconds"], self.work() * self.processes, self.options.warmup)
+        result = self.resident(side).measure(self.options.limit)
+        return speed(result["seconds"], self.work(), self.options.warmup)
 
     def measure(self, side):
-        return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
+        return getattr(self, side)() if side in ["ringmark", "limit"] else self.pytorch(side)
 
     def sides_to_prepare(self):
         """Returns PyTorch's sides that are resident processes."""
-        sides = [side for side in self.speeds if side not in ["ringmark", "no_exchange"]] if self.processes == 1 else []
+        sides = [side for side in self.speeds if side != "ringmark"]
         return [*sides, "limit"] if self.options.ringmark.exists() else sides
 
     def prepare(self, side):
@@ -336,16 +315,11 @@ def write(cases, failures, options):
 def main():
     options = comparison.parser(__doc__)
     options.add_argument("--models", default="resnet50_v1b", help="networks of torchvision")
-    options.add_argument("--score", action="store_true", help="inference instead of training; only for one process")
-    options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
+    options.add_argument("--score", action="store_true", help="inference instead of training")
+    options.add_argument("--cases", default="fp32,bf16")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both programs [default: ringmark's]")
-    options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one process, 8 for several]")
-    options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges gradients after the last (no_sync)")
-    options.add_argument(
-        "--strategy", default="all-reduce", choices=["all-reduce", "shard-optimizer", "shard-gradients", "shard-weights"],
-        help="of several processes; PyTorch: DDP, DDP with ZeroRedundancyOptimizer, FSDP2",
-    )  # fmt: skip
+    options.add_argument("--batch-size", type=int, help="[default: cuda 128, cpu 16]")
     options.add_argument("--image-size", type=int, help="[default: the network's]")
     options.add_argument("--sequence-length", type=int, help="tokens of a sequence: compares language models, such as --models gpt2-124m")
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
@@ -356,7 +330,6 @@ def main():
     options.add_argument("--parallel", type=int, default=1, help="PyTorch processes to prepare at the same time; needs --layout")
     options.add_argument("--limit", type=float, help="seconds after which no measurement starts")
     options.add_argument("--jemalloc", action="store_true", help="add PyTorch's sides with jemalloc preloaded")
-    options.add_argument("--no-exchange", action="store_true", help="add ringmark's 2x cases without gradient exchange")
     options.add_argument("--cores", type=int, default=comparison.CORES)
     options.add_argument("--ringmark-options", default="", help="additional options for ringmark-worker")
     options = options.parse_args()
@@ -374,8 +347,6 @@ def main():
     options.limit = Limit(options.limit)
 
     python = comparison.python_with_torch()
-    if options.score and "x" in options.cases:
-        exit_with(f"--score supports only one process: use --cases fp32,bf16 instead of {options.cases}")
     cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
     failures = {}
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures PyTorch for compare_pytorch.py: training with DLPerf's recipe, or inference, of a torchvision network; with
---sequence-length, training of a language model with AdamW.
+"""Measures PyTorch: training with DLPerf's recipe, or inference, of a torchvision network; with --sequence-length, training of
+a language model with AdamW. For compare_pytorch.py, and with --lines for `ringmark run`, which starts a process
+for each rank.
 
-The input is synthetic. With torchrun, DistributedDataParallel runs over NCCL with one GPU per rank, or over gloo on CPUs. Rank
-0 prints one JSON line: {"seconds": [one per iteration], "losses": [...]}. With --matrix-product, the line contains the rate of
+The input is synthetic. With several ranks, DistributedDataParallel runs over NCCL with one GPU per rank, or over gloo on CPUs.
+Rank 0 prints one JSON line: {"seconds": [one per iteration], "losses": [...]}. With --lines, it prints a line for each iteration
+instead, or on a GPU for ten. With --matrix-product, the line contains the rate of
 torch.mm, the best of five: {"gigaflops_per_second": ...}. With --resident, the script compiles, prints {"ready": true}, and
 then measures and prints a line for each line on standard input.
 """
@@ -78,6 +80,9 @@ def matrix_product(device, kind, rows=4096, tries=5):
     return 2 * rows**3 / min(clock.seconds()) / 1e9
 
 
+# Names of ringmark that differ from torchvision's.
+TORCHVISION = {"resnet50_v1b": "resnet50"}
+
 SHARDED = ["shard-gradients", "shard-weights"]
 STRATEGIES = ["all-reduce", "shard-optimizer", *SHARDED]
 
@@ -101,7 +106,7 @@ def distributed(model, device, strategy):
 
 def main():
     options = argparse.ArgumentParser()
-    options.add_argument("--model", default="resnet50", help="torchvision's name of the network")
+    options.add_argument("--model", default="resnet50", help="name of the network in torchvision or ringmark")
     options.add_argument("--score", action="store_true", help="inference; waits for each pass")
     options.add_argument("--matrix-product", action="store_true", help="measure torch.mm instead of a network")
     options.add_argument("--batch-size", type=int)
@@ -120,6 +125,7 @@ def main():
     )
     options.add_argument("--freezing", action=argparse.BooleanOptionalAction, help="freeze weights in torch.compile [default: with --score]")
     options.add_argument("--strategy", choices=STRATEGIES, default="all-reduce", help="division of the state among ranks")
+    options.add_argument("--lines", action="store_true", help="print a line for each iteration: `step 3: 41.52 ms, loss 6.9`")
     options.add_argument("--resident", action="store_true", help="measure once for each line on standard input; only without torchrun")
     options = options.parse_args()
 
@@ -147,7 +153,7 @@ def main():
     if is_decoder:
         model = decoder_baseline.Decoder(**decoder_baseline.SHAPES[options.model])
     else:
-        model = torchvision.models.get_model(options.model, **without_head)
+        model = torchvision.models.get_model(TORCHVISION.get(options.model, options.model), **without_head)
     if options.init:
         import safetensors.torch
 
@@ -238,7 +244,16 @@ def main():
         clock.mark()
         return {"seconds": clock.seconds(), "losses": [loss.item() for loss in losses]}
 
-    if rank == 0:
+    def print_lines(block=10 if device.type == "cuda" else 1):
+        for number in range(block, options.iters + 1, block):
+            result = measure(block)
+            milliseconds = 1000 * sum(result["seconds"]) / block
+            if rank == 0:
+                print(f"step {number}: {milliseconds:.3f} ms, loss {result['losses'][-1]:.6f}", flush=True)
+
+    if options.lines:
+        print_lines()
+    elif rank == 0:
         # Compilation is complete after three steps: the second captures a CUDA graph and the third replays it.
         print_results(measure, lambda: measure(3), options.resident)
     else:

@@ -29,6 +29,7 @@ use ringmark_core::options::migration_hints::{self, MigrationHint};
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::accept::AcceptOptions;
+use crate::cli::launch::alternate::AlternateOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
 use crate::cli::pack::PackOptions;
@@ -43,7 +44,8 @@ use crate::launch::accept::command as accept;
 use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
 use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
-use crate::launch::sweep::live;
+use crate::launch::sweep::{alternate, live};
+use crate::read::diff::DiffConfig;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -183,6 +185,10 @@ pub enum Command {
     /// Benchmark to run.
     #[command(flatten)]
     Benchmark(launch::Benchmark),
+    /// Run several sweeps in turn, one run of each per round, and compare them
+    ///
+    /// Drift of the machine then affects all of them alike.
+    Alternate(AlternateOptions),
     /// Follow a sweep that runs in another shell or on another host
     Watch(WatchOptions),
     /// Check every host (ssh, programs, devices, network); print each problem with its fix
@@ -219,6 +225,10 @@ impl Command {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
             Command::Benchmark(benchmark) => benchmark.run(),
+            Command::Alternate(options) => options.into_config().and_then(|config| {
+                alternate::run(&config)?;
+                config.pairs().try_for_each(|[base, test]| crate::read::diff::run(&DiffConfig::new(base, test)))
+            }),
             Command::Watch(options) => live::watch::run(&options.into_config(), crate::read::extract::summary),
             Command::Doctor(options) => options.into_config().and_then(|config| doctor::run(&config)),
             Command::Accept(options) => options.into_config().and_then(|config| accept::run(&config)),

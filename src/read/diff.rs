@@ -56,6 +56,24 @@ pub struct DiffConfig {
     pub json: Json,
 }
 
+impl DiffConfig {
+    /// Compares two results with the default settings, and prints a table.
+    pub fn new(base: PathBuf, test: PathBuf) -> DiffConfig {
+        DiffConfig {
+            base,
+            test,
+            thresholds: Thresholds::default(),
+            force: false,
+            all_keys: false,
+            price: None,
+            fail_on: Vec::new(),
+            format: DiffFormat::Table,
+            is_explained: false,
+            json: Json::default(),
+        }
+    }
+}
+
 keyword_enum!(
     /// Finding that makes the exit status 1 although everything was compared.
     FailOn {

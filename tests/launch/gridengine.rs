@@ -25,6 +25,7 @@ fn sweep_runs_under_grid_engine_and_leaves_no_process() {
         starter: "mpirun",
     };
     check_script(&grid_engine);
+    grid_engine.programs_know_their_place();
     grid_engine.failures_are_named();
     grid_engine.no_rank_outlives_its_sweep();
     check_stopped_rank(&grid_engine);

@@ -1,6 +1,7 @@
 //! Sweeps and their environment: hosts, schedulers, faults, interruptions.
 
 mod accept;
+mod alternate;
 mod batch_without_memory;
 mod cluster;
 mod doctor;

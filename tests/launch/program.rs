@@ -174,7 +174,7 @@ fn incomplete_options_are_refused() {
     check_refusals(
         &expect![[r#"
             -- train
-                error: --lines is missing: the trainer that prints them (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, mlperf, hf-trainer), or a regular expression such as '(?P<ms>[\d.]+) ms'
+                error: --lines is missing: the trainer that prints them (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, tf-cnn-benchmarks, mlperf, hf-trainer), or a regular expression such as '(?P<ms>[\d.]+) ms'
             --lines nanogpt -- train
                 error: --batch-size is missing: give the images or sequences that the program computes per rank and iteration, or --global-batch
             --lines nanogpt --model tokens --batch-size 8 -- train
@@ -185,7 +185,7 @@ fn incomplete_options_are_refused() {
             --lines nanogpt --batch-size 8 -- train {gpus}
                 error: "{gpus}" contains a brace that is no placeholder: write {{ or }} for a brace, or one of {ranks} {rank} {local_rank} {ranks_per_host} {nodes} {node} {hosts} {master} {port} {batch} {global_batch} {sequence_length} {dtype} {model} {case} {run} {out}
             --lines x --batch-size 8 -- train
-                error: invalid value 'x' for '--lines <FORMAT>': "x" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, mlperf, hf-trainer) nor a regular expression with a group such as (?P<ms>[\d.]+); groups: step, s, ms, tokens_per_s, rank_tokens_per_s, images_per_s, rank_images_per_s, samples_per_s, rank_samples_per_s, loss, batch
+                error: invalid value 'x' for '--lines <FORMAT>': "x" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, tf-cnn-benchmarks, mlperf, hf-trainer) nor a regular expression with a group such as (?P<ms>[\d.]+); groups: step, s, ms, tokens_per_s, rank_tokens_per_s, images_per_s, rank_images_per_s, samples_per_s, rank_samples_per_s, loss, batch
         "#]],
         |options| refused(ringmark("run").args(words(options)), 2),
     );

@@ -23,6 +23,7 @@ fn sweep_runs_under_slurm_and_leaves_no_process() {
     };
     check_batch_script(&slurm);
     check_late_starting_host(&slurm);
+    slurm.programs_know_their_place();
     // srun returns the highest status of all ranks, including those that it killed because of this one, so its output
     // is checked.
     let log = slurm.failures_are_named();

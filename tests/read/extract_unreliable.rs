@@ -57,7 +57,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     let again = format!("repeat 1n1g: {resume} --repeat 1n1g");
     let reliability_warnings = [
         "other processes used the hosts' cores: 1n1g 70.0 % of a".to_owned(),
-        "efficiency above 105.0 %: 1n2g 222.2 %: the base was disturbed".to_owned(),
+        "impossible efficiency: 1n2g 222.2 %: the base was disturbed".to_owned(),
         "runs vary by more than 10.0 % (CV): 1n4g 22.8 %".to_owned(),
         format!("stop other processes, then repeat: {resume} --repeat 1n1g,1n4g"),
     ];

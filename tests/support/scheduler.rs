@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Cluster, succeed};
 use crate::support::sandbox::{HANGING, Sandbox, wait_until, words};
 use crate::support::{processes_of, worker};
 
@@ -83,6 +83,38 @@ impl Scheduler<'_> {
         let slots = format!("case 2n4g needs 4 slots per host, but {} has 2: request more ", self.cluster.host(1));
         assert!(output_text.contains(&slots), "{output_text}");
         log
+    }
+
+    /// Checks that `ringmark run` starts a program for every rank, with its place and the address of the first host, and
+    /// leaves no process of it.
+    pub fn programs_know_their_place(&self) {
+        let sandbox = Sandbox::real();
+        // A file, because qrsh passes words to a shell.
+        let program = sandbox.write_program(
+            "train",
+            "#!/bin/sh
+            echo \"place $RANK of $WORLD_SIZE: $(hostname), $MASTER_ADDR\"
+            sleep 1000 &
+            for step in 1 2 3 4 5 6; do echo \"iter $step: loss 2.0, time 10.00ms\"; sleep 0.05; done
+            env >&2",
+        );
+        let mut command = self.in_a_job(RINGMARK);
+        command.args(["run", "--launcher", self.name, "--worker"]).arg(sandbox.worker());
+        command.arg("--out").arg(sandbox.path("out")).args(words("--runs 1 --cases 2n2g --batch-size 2 --warmup 1"));
+        command.args(words("--interface eth0 --lines nanogpt --")).arg(program);
+        succeed(&command.output().expect("starts"));
+        let record = self.record(&sandbox, "out/2n2g/images_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
+        assert_eq!(record.iterations.len(), 6);
+        let log = sandbox.log("2n2g/images_b2_fp32_1.log");
+        let [first, second] = [1, 2].map(|number| self.cluster.host(number));
+        for (rank, host) in [&first, &first, &second, &second].into_iter().enumerate() {
+            let place = format!("> {rank}: place {rank} of 4: {host}, ");
+            let line = log.lines().find(|line| line.starts_with(&place)).unwrap_or_else(|| panic!("{place}: {log}"));
+            assert!(line.ends_with(".1") || line.ends_with(first.as_str()), "{line}");
+        }
+        let is_foreign = |line: &&str| line.contains(": OMPI_") || line.contains(": PMIX_");
+        assert_eq!(log.lines().find(is_foreign), None);
+        wait_until("no program is left", || processes_of(sandbox.folder.path()).is_empty());
     }
 
     /// Checks that no rank remains, using ranks on two hosts that ignore SIGTERM; only the scheduler can reach those

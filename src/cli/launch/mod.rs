@@ -9,10 +9,12 @@
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
 //! | [`sweep`], [`run`], [`score`], [`bandwidth`], [`input`] | the commands of [`Benchmark`] |
+//! | [`alternate`] | the command that runs several of these in turn |
 //! | [`doctor`] | the command that checks hosts |
 //! | [`accept`] | the command that finds hosts and links that are not fit |
 
 pub mod accept;
+pub mod alternate;
 pub mod axes;
 pub mod bandwidth;
 pub mod config_file;

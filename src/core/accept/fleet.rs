@@ -230,6 +230,8 @@ keyword_enum!(
     Severity {
         /// The host cannot be used.
         Error = "error",
+        /// The host can be used, but is not as it should be: a suspect.
+        Suspect = "suspect",
         /// The host can be used; the finding may explain a measurement.
         Warning = "warning",
     }

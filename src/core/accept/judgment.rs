@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::accept::corruption::corrupt_hosts;
 use crate::accept::drift::drifts;
-use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Stage};
+use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Severity, Stage};
 use crate::accept::limits::below_limits;
 use crate::accept::search::Search;
 use crate::accept::search::state::{Problem, State};
-use crate::accept::verdict::{self, Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, Verdict};
+use crate::accept::verdict::{self, Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, Verdict, Warning};
+use crate::host::host_list::compact;
 use crate::stats::counts::hypergeometric_tail;
 
 /// Chance, over all switches, from which unfit hosts share a switch by accident.
@@ -18,14 +19,15 @@ impl Search {
     /// Returns the verdict that the findings and measurements support.
     pub fn verdict(&self, findings: &[Finding], done: &[Measurement]) -> Verdict {
         let mut state = self.evaluate(findings, done);
-        let drift = report_later_problems(&mut state, done);
+        let drift = report_later_problems(&mut state, findings, done);
         judge(&state, drift, findings, done)
     }
 }
 
-/// Reports what the search does not need: hosts with wrong values, with the evidence of all measurements, and hosts that
-/// drift. Returns the drift of all hosts.
-fn report_later_problems(state: &mut State, done: &[Measurement]) -> Vec<Drift> {
+/// Reports what the search does not need: suspects among the findings, hosts with wrong values, with the evidence of all
+/// measurements, and hosts that drift. Returns the drift of all hosts.
+fn report_later_problems(state: &mut State, findings: &[Finding], done: &[Measurement]) -> Vec<Drift> {
+    state.report_findings(findings, Severity::Suspect, Fitness::Suspect);
     for (host, fitness, evidence) in corrupt_hosts(state.fleet, done) {
         state.report(Subject::Host(host), Cause::Corruption, fitness, vec![evidence]);
     }
@@ -98,6 +100,7 @@ fn judge(state: &State, drift: Vec<Drift>, findings: &[Finding], done: &[Measure
         fitness: worst.unwrap_or(Fitness::NotTested),
         rounds: done.iter().map(|done| done.round).max().unwrap_or(0),
         stages: StageUse::from_measurements(done),
+        warnings: warnings(fleet, findings),
         drift,
         unfinished: state.unfinished.clone(),
         smallest_defect: state.smallest_defect(),
@@ -107,6 +110,27 @@ fn judge(state: &State, drift: Vec<Drift>, findings: &[Finding], done: &[Measure
         switches,
         fleet: whole,
     }
+}
+
+/// Returns the findings that are only warnings; hosts with the same one are together.
+fn warnings(fleet: &[FleetHost], findings: &[Finding]) -> Vec<Warning> {
+    let mut warnings: Vec<Warning> = Vec::new();
+    for Finding { host, what, fix, .. } in findings.iter().filter(|found| found.severity == Severity::Warning) {
+        let same = |known: &&mut Warning| (&known.what, &known.fix) == (what, fix);
+        match warnings.iter_mut().find(same) {
+            Some(known) => known.hosts.push(*host),
+            None => warnings.push(Warning {
+                hosts: vec![*host],
+                names: String::new(),
+                what: what.clone(),
+                fix: fix.clone(),
+            }),
+        }
+    }
+    for Warning { hosts, names, .. } in &mut warnings {
+        *names = compact(hosts.iter().map(|host| &fleet[*host].name[..]));
+    }
+    warnings
 }
 
 fn name(fleet: &[FleetHost], subject: &Subject) -> String {

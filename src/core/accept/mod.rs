@@ -36,4 +36,4 @@ pub use fleet::{
 };
 pub use journal::{Header, JOURNAL, Journal, Line};
 pub use search::Search;
-pub use verdict::{Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, VERDICT, Verdict};
+pub use verdict::{Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, VERDICT, Verdict, Warning};

@@ -181,6 +181,19 @@ impl StageUse {
     }
 }
 
+/// Finding that does not make a host unfit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Warning {
+    /// Indices of the hosts with it.
+    pub hosts: Vec<usize>,
+    /// Their names as a compact list: `node[01-16]`.
+    pub names: String,
+    /// Description.
+    pub what: String,
+    /// Action that removes the problem.
+    pub fix: String,
+}
+
 /// Change of a host from the first to the last third of its training jobs in the soak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Drift {
@@ -232,6 +245,9 @@ pub struct Verdict {
     /// Stages with jobs, in order; empty in older files.
     #[serde(default)]
     pub stages: Vec<StageUse>,
+    /// Findings that do not make a host unfit; empty in older files.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
     /// Change of each host during the soak; empty without one, with too few measurements, and in older files.
     #[serde(default)]
     pub drift: Vec<Drift>,

@@ -1,16 +1,21 @@
 //! The verdict as text.
 
 use crate::accept::fleet::Stage;
-use crate::accept::verdict::{Evidence, Fitness, Judged, StageUse, Verdict};
+use crate::accept::verdict::{Evidence, Fitness, Judged, StageUse, VERDICT, Verdict, Warning};
 use crate::host::host_list::compact;
 use crate::number_text::{count, percent};
 use crate::stats::summary::mean;
 
+/// Number of warnings that the text lists.
+const MAX_WARNINGS: usize = 10;
+
 impl Verdict {
-    /// Returns a line for each host, GPU, link and switch that is not fit, the worst first, then a line for the fleet.
+    /// Returns a line for each host, GPU, link and switch that is not fit, the worst first, then the warnings, and last a
+    /// line for the fleet. Hosts with the same defect share a line.
     pub fn text(&self) -> String {
-        let mut lines: Vec<String> = self.bad_parts().into_iter().map(line).collect();
+        let mut lines = self.bad_lines();
         lines.extend(self.not_tested());
+        lines.extend(self.warning_lines());
         lines.extend(self.unfinished_stages().map(|stages| format!("not complete: {stages}")));
         lines.extend(self.drift_line());
         lines.extend(self.stage_line());
@@ -20,7 +25,7 @@ impl Verdict {
 
     /// Returns why the command fails; `None` if every host, GPU and link is fit.
     pub fn failure(&self) -> Option<String> {
-        match (self.bad_parts().len(), self.untested_hosts().count()) {
+        match (self.bad_lines().len(), self.untested_hosts().count()) {
             (0, 0) => self.unfinished_stages().map(|stages| format!("not complete: {stages}")),
             (0, untested) => Some(format!("{} not tested", count(untested, "host"))),
             (1, _) => Some("the fleet is not fit: see the line above".to_owned()),
@@ -35,6 +40,33 @@ impl Verdict {
         let mut parts: Vec<&Judged> = all.filter(|part| part.is_bad()).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.fitness));
         parts
+    }
+
+    /// Returns a line for each part that is not fit; hosts with the same defect share a line.
+    fn bad_lines(&self) -> Vec<String> {
+        let mut lines: Vec<(Vec<&str>, bool, String)> = Vec::new();
+        for part in self.bad_parts() {
+            let (is_host, text) = (part.subject.host().is_some(), defect(part));
+            let same = |(_, of_host, known): &&mut (_, bool, String)| is_host && *of_host && *known == text;
+            match lines.iter_mut().find(same) {
+                Some((names, ..)) => names.push(&part.name),
+                None => lines.push((vec![&part.name], is_host, text)),
+            }
+        }
+        let line = |(names, is_host, text): (Vec<&str>, bool, String)| match is_host {
+            true => format!("{}: {text}", compact(names)),
+            false => format!("{}: {text}", names.concat()),
+        };
+        lines.into_iter().map(line).collect()
+    }
+
+    /// Returns lines of the first warnings.
+    fn warning_lines(&self) -> Vec<String> {
+        let line = |Warning { names, what, fix, .. }: &Warning| format!("warning: {names}: {what}; fix: {fix}");
+        let mut lines: Vec<String> = self.warnings.iter().take(MAX_WARNINGS).map(line).collect();
+        let more = self.warnings.len().saturating_sub(MAX_WARNINGS);
+        lines.extend((more > 0).then(|| format!("{} in {VERDICT}", count(more, "more warning"))));
+        lines
     }
 
     /// Returns a line of the hosts that were not tested, if there are any.
@@ -116,11 +148,11 @@ impl Judged {
     }
 }
 
-/// Formats `b: unfit (gpu): EVIDENCE; fix: CURE`.
-fn line(judged: &Judged) -> String {
+/// Formats `unfit (gpu): EVIDENCE; fix: CURE`.
+fn defect(judged: &Judged) -> String {
     let cause = judged.cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
     let fix = judged.cure.as_ref().map(|cure| format!("; fix: {cure}")).unwrap_or_default();
-    format!("{}: {}{cause}: {}{fix}", judged.name, judged.fitness, judged.evidence_text())
+    format!("{}{cause}: {}{fix}", judged.fitness, judged.evidence_text())
 }
 
 #[cfg(test)]
@@ -163,6 +195,7 @@ mod tests {
                 host(1, Fitness::Suspect, Some((Cause::Intermittent, "slow in 2 of 9 measurements", "watch it"))),
                 host(2, Fitness::Unfit, Some((Cause::Facts, reason, "start the host"))),
                 host(3, Fitness::NotTested, None),
+                host(4, Fitness::Unfit, Some((Cause::Facts, reason, "start the host"))),
             ],
             gpus: vec![judged(
                 Subject::Gpu(0, 5),
@@ -183,6 +216,12 @@ mod tests {
                 StageUse { stage: Stage::Alone, rounds: 4, jobs: 12, time: Some(Seconds(90.0)) },
                 StageUse { stage: Stage::Pairs, rounds: 5, jobs: 1, time: None },
             ],
+            warnings: vec![Warning {
+                hosts: vec![0, 1],
+                names: "n[0-1]".to_owned(),
+                what: "memlock: limited to 64 KiB".to_owned(),
+                fix: "raise it".to_owned(),
+            }],
             drift: Vec::new(),
             unfinished: vec![Stage::Groups, Stage::Whole],
             smallest_defect: Some(0.05),
@@ -192,14 +231,15 @@ mod tests {
     #[test]
     fn worst_parts_come_first_and_the_fleet_last() {
         expect![[r#"
-            n2: unfit (facts): facts: ssh: no route to host; fix: start the host
+            n[2,4]: unfit (facts): facts: ssh: no route to host; fix: start the host
             n0 GPU 5: unfit (gpu): matrix rate "low"; fix: replace it
             n0 - n3: unfit (link): 1.0 of 12.0 GB/s in 4 measurements; fix: check the cable
             n1: suspect (intermittent): slow in 2 of 9 measurements; fix: watch it
             not tested: n3
+            warning: n[0-1]: memlock: limited to 64 KiB; fix: raise it
             not complete: groups, whole
             stages: alone 4 rounds, 12 jobs, 1.5 min; pairs 5 rounds, 1 job
-            fleet: unfit: 1 of 4 hosts fit, 1 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds"#]]
+            fleet: unfit: 1 of 5 hosts fit, 2 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds"#]]
         .assert_eq(&verdict().text());
         let short = verdict().bad_parts()[0].short_evidence();
         assert_eq!(short, "training-speed 50.0 % less");

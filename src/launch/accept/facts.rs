@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use ringmark_core::accept;
 use ringmark_core::host::HostLoad;
 use ringmark_core::number_text::count;
+use ringmark_core::stats::summary::median;
 
 use crate::launch::cluster::interface::InterfaceChoice;
-use crate::launch::doctor::checks::finding::{Check, Finding, Outlier, Severity, outliers};
+use crate::launch::cluster::remote::Remote;
+use crate::launch::doctor::checks::finding::{Check, Finding, Outlier, Severity, outliers, values};
 use crate::launch::doctor::checks::gpu::gpu_models;
+use crate::launch::doctor::checks::ssh::SLOW_SSH_SECONDS;
 use crate::launch::doctor::examination::examine;
 use crate::launch::doctor::host::{HostFacts, InspectionSettings};
 use crate::launch::doctor::network::NetworkTestScope;
@@ -42,7 +46,13 @@ pub fn collect(
     let needed = BTreeMap::new();
     let visit = InspectionSettings::for_jobs(launcher, config, results, &needed, &[], interrupt);
     let examination = examine(&visit, launcher.hosts(), NetworkTestScope::Quick)?;
-    let findings = examination.findings.iter().map(finding).chain(missing_gpus(&examination.hosts)).collect();
+    let late = late_hosts(&examination.hosts, &|number| {
+        let remote = Remote::new(&launcher.hosts()[number], &config.ssh, launcher.environment());
+        let answer = remote.run(&["true"], &[], SSH_LIMIT, interrupt).ok();
+        answer.map_or(SSH_LIMIT, |answer| answer.took).as_secs_f64()
+    });
+    let judged = examination.findings.iter().map(|found| finding(found, &late));
+    let findings = judged.chain(missing_gpus(&examination.hosts)).collect();
     Ok(Facts {
         findings,
         hardware: examination.hosts.iter().map(hardware).collect(),
@@ -52,8 +62,25 @@ pub fn collect(
     })
 }
 
-fn finding(found: &Finding) -> accept::Finding {
+/// Multiple of the typical time to connect from which a host is late.
+const LATE: f64 = 3.0;
+
+/// Longest time of a second connection.
+const SSH_LIMIT: Duration = Duration::from_secs(15);
+
+/// Returns the hosts that answer late although most others do not: a suspect is the host, not the network or this machine.
+/// `repeat` connects to a host again and returns the seconds; a host is late only both times.
+fn late_hosts(hosts: &[HostFacts], repeat: &dyn Fn(usize) -> f64) -> Vec<usize> {
+    let times: Vec<(usize, f64)> = values(hosts, |host| Some(host.ssh?.0));
+    let typical = median(&times.iter().map(|(_, time)| *time).collect::<Vec<f64>>()).unwrap_or_default();
+    let is_late = |time: f64| time > SLOW_SSH_SECONDS.max(LATE * typical);
+    let late = times.iter().map(|(number, time)| (*number, *time));
+    late.filter(|(number, time)| is_late(*time) && is_late(repeat(*number))).map(|(number, _)| number).collect()
+}
+
+fn finding(found: &Finding, late: &[usize]) -> accept::Finding {
     let severity = match (found.severity, found.check) {
+        (Severity::Warning, Check::Ssh) if late.contains(&found.number) => accept::Severity::Suspect,
         // Which end of a link is at fault, only other pairs of hosts show.
         (Severity::Warning, _) | (Severity::Error, Check::Links) => accept::Severity::Warning,
         (Severity::Error, _) => accept::Severity::Error,
@@ -92,9 +119,12 @@ fn hardware(host: &HostFacts) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use ringmark_core::dimension::Seconds;
 
     use super::*;
+    use crate::launch::doctor::checks::finding::Findings;
     use crate::launch::doctor::checks::fixtures::{gpu_hosts, h100, probe};
+    use crate::launch::doctor::checks::ssh::check_ssh;
     use crate::launch::doctor::probe::{Gpu, Gpus};
 
     #[test]
@@ -114,10 +144,27 @@ mod tests {
     }
 
     #[test]
+    fn late_host_is_a_suspect_unless_most_are_late() {
+        let late = |seconds: [f64; 4], again: f64| {
+            let mut hosts = gpu_hosts(4);
+            hosts.iter_mut().zip(seconds).for_each(|(host, time)| host.ssh = Some(Seconds(time)));
+            let mut findings = Findings::new(&hosts);
+            check_ssh(&mut findings);
+            let late = late_hosts(&hosts, &|number| seconds[number].min(again));
+            let found = findings.found.iter().map(|found| finding(found, &late));
+            found.map(|found| (found.host, found.severity)).collect::<Vec<_>>()
+        };
+        assert_eq!(late([0.3, 0.2, 7.0, 0.4], 8.0), [(2, accept::Severity::Suspect)]);
+        assert_eq!(late([0.3, 0.2, 7.0, 0.4], 0.3), [(2, accept::Severity::Warning)]);
+        assert_eq!(late([0.3, 0.2, 4.0, 0.4], 8.0), []);
+        assert_eq!(late([6.0, 7.0, 7.0, 8.0], 8.0), [0, 1, 2, 3].map(|host| (host, accept::Severity::Warning)));
+    }
+
+    #[test]
     fn closed_link_is_not_an_error_of_a_host() {
         let of = |check, severity| {
             let (what, fix) = ("what".to_owned(), "fix".to_owned());
-            finding(&Finding { number: 2, host: "c".to_owned(), check, severity, what, fix }).severity
+            finding(&Finding { number: 2, host: "c".to_owned(), check, severity, what, fix }, &[]).severity
         };
         assert_eq!(of(Check::Links, Severity::Error), accept::Severity::Warning);
         assert_eq!(of(Check::Worker, Severity::Error), accept::Severity::Error);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`benchmark`] | the trait of a benchmark, and the jobs that it plans |
 //! | [`benchmarks`] | train, score, bandwidth, input |
+//! | [`alternate`] | several sweeps in turn, one run of each in every round |
 //! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, for train and score |
 //! | [`plan`] | expands axes into runs; a rank's share of the cores; pure |
 //! | [`session`] | the steps around the jobs that all benchmarks share |
@@ -17,6 +18,7 @@
 //! | [`trials`] | short jobs before a sweep: the largest batch that fits, the fastest exchange |
 //! | [`suite`] | PyTorch's DDP suite: its cases, its baselines without communication, its lines |
 
+pub mod alternate;
 pub mod axes_sweep;
 pub mod benchmark;
 pub mod benchmarks;

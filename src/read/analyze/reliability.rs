@@ -7,7 +7,8 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::warning::{Warning, WarningKind};
 use ringmark_core::dimension::Case;
 use ringmark_core::number_text::percent;
-use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY};
+use ringmark_core::shell;
+use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD};
 use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -158,9 +159,18 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
     let first = if is_loaded(warnings) { "stop other processes, then repeat" } else { "repeat" };
     let cases = cases.join(",");
     Some(match command {
-        Some(command) => format!("{first}: {command} --repeat {cases}"),
+        Some(command) => format!("{first}: {}", with_repeat(command, &cases)),
         None => format!("{first} {cases}"),
     })
+}
+
+/// Adds the cases to repeat to a command, before another program in it.
+fn with_repeat(command: &str, cases: &str) -> String {
+    let words = shell_words::split(command).unwrap_or_default();
+    match shell::split_program(&words) {
+        (own, program @ [_, ..]) => format!("{} --repeat {cases} {}", shell::join(own), shell::join(program)),
+        _ => format!("{command} --repeat {cases}"),
+    }
 }
 
 /// Merges all warnings of one kind into one sentence, or into one for each distinct reason.
@@ -186,7 +196,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
         }
         ReliabilityKind::SharedCores => vec![format!("{subjects}: {}: {}", first.reason, first.fix)],
         ReliabilityKind::ImpossibleEfficiency => {
-            vec![format!("efficiency above {}: {subjects}: the base was disturbed", percent(IMPOSSIBLE_EFFICIENCY))]
+            vec![format!("impossible efficiency: {subjects}: the base was disturbed")]
         }
         ReliabilityKind::UnreliableBase => vec![format!("{subjects}: {}", first.reason)],
         ReliabilityKind::QuickProfile
@@ -214,7 +224,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
 /// Returns the fix that repeats a case: `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
 fn repeat(sweep_facts: &SweepFacts, case: Case) -> String {
     match &sweep_facts.resume_command {
-        Some(command) => format!("repeat {case}: {command} --repeat {case}"),
+        Some(command) => format!("repeat {case}: {}", with_repeat(command, &case.to_string())),
         None => format!("repeat the runs of {case}"),
     }
 }
@@ -403,6 +413,13 @@ mod tests {
         let of_base = [base_warning(Case::SINGLE, &sweep_facts).to(cases[1])];
         let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];
         assert_eq!(sentences(&of_base), expected);
+    }
+
+    #[test]
+    fn repeated_cases_are_given_before_another_program() {
+        assert_eq!(with_repeat("ringmark sweep --resume", "1n1g"), "ringmark sweep --resume --repeat 1n1g");
+        let repeated = with_repeat("ringmark run --resume -- sh -c 'echo 1 ms'", "1n1g,1n2g");
+        assert_eq!(repeated, "ringmark run --resume --repeat 1n1g,1n2g -- sh -c 'echo 1 ms'");
     }
 
     #[test]

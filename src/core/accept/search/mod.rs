@@ -27,7 +27,7 @@ use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{Finding, FleetHost, Job, Measurement, Round, Severity, Stage};
 use crate::accept::search::log::disjoint;
 use crate::accept::search::state::{Results, State};
-use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
+use crate::accept::verdict::Fitness;
 
 /// A search in one fleet.
 #[derive(Debug, Clone)]
@@ -82,10 +82,7 @@ impl Search {
         if let Some(known) = known {
             state.restore(known.results.clone());
         } else {
-            for found in findings.iter().filter(|found| found.severity == Severity::Error) {
-                let evidence = vec![Evidence::of_text(Stage::Facts, found.what.clone())];
-                state.report(Subject::Host(found.host), Cause::Facts, Fitness::Unfit, evidence);
-            }
+            state.report_findings(findings, Severity::Error, Fitness::Unfit);
         }
         let is_later = |done: &&Measurement| matches!(done.stage, Stage::Groups | Stage::Whole | Stage::Soak);
         let first_later = done.iter().filter(is_later).map(|done| done.round).min().unwrap_or(u32::MAX);

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::accept::comparison::{Comparison, Deviation};
 use crate::accept::corruption::corrupt_hosts;
 use crate::accept::criteria::Criteria;
-use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Stage, ranks_per_host};
+use crate::accept::fleet::{
+    Finding, FleetHost, Job, Measurement, Metric, Outcome, Reading, Round, Severity, Stage, ranks_per_host,
+};
 use crate::accept::search::log::{FAILURES, Log};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
 
@@ -158,6 +160,14 @@ impl<'a> State<'a> {
             }
             Some(known) => known.evidence.extend(evidence),
             None => self.problems.push(Problem { subject, cause, fitness, evidence }),
+        }
+    }
+
+    /// Reports the findings of this severity.
+    pub fn report_findings(&mut self, findings: &[Finding], severity: Severity, fitness: Fitness) {
+        for found in findings.iter().filter(|found| found.severity == severity) {
+            let evidence = vec![Evidence::of_text(Stage::Facts, found.what.clone())];
+            self.report(Subject::Host(found.host), Cause::Facts, fitness, evidence);
         }
     }
 

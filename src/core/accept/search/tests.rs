@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::accept::fleet::{Metric, Test};
 use crate::accept::simulation::{Defect, SimulatedFleet};
-use crate::accept::verdict::{Judged, Verdict};
+use crate::accept::verdict::{Cause, Judged, Verdict};
 use crate::dimension::Seconds;
 
 const HOSTS: usize = 64;
@@ -178,6 +178,21 @@ fn small_noisy_fleet_has_no_false_alarm_and_finds_large_defects() {
     }
 }
 
+/// A host that answers late takes part, and is a suspect whatever is measured.
+#[test]
+fn suspect_finding_does_not_exclude_its_host() {
+    let fleet = fleet(8, 3, []);
+    let what = "ssh: takes 7.0 s to connect".to_owned();
+    let findings = [Finding { host: 3, severity: Severity::Suspect, what, fix: "check the name server".to_owned() }];
+    let search = search(&fleet);
+    let round = search.next(&findings, &[]).expect("a round");
+    assert_eq!(round.jobs.iter().flat_map(|job| &job.hosts).count(), 8);
+    let (_, done) = fleet.accept(&search);
+    let verdict = search.verdict(&findings, &done);
+    assert_eq!(named(&verdict), [("n0004".to_owned(), Fitness::Suspect, Cause::Facts)]);
+    assert_eq!(verdict.hosts[3].cure.as_deref(), Some("check the name server"));
+}
+
 #[test]
 fn findings_exclude_hosts_and_warnings_do_not() {
     let fleet = fleet(8, 1, []);
@@ -190,6 +205,7 @@ fn findings_exclude_hosts_and_warnings_do_not() {
     assert_eq!(verdict.hosts[3].fitness, Fitness::Unfit);
     assert_eq!(verdict.hosts[3].cure.as_deref(), Some("reboot"));
     assert_eq!(verdict.hosts[4].fitness, Fitness::NotTested);
+    assert_eq!((&verdict.warnings[0].names[..], &verdict.warnings[0].hosts[..]), ("n0005", &[4][..]));
     assert_eq!(verdict.unfinished, Criteria::default().stages);
 }
 

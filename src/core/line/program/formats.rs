@@ -44,8 +44,9 @@ macro_rules! trainers {
 /// Known trainers. Sources: torchtitan's `components/metrics.py` (tokens/s of one device), Megatron-LM's
 /// `training/training.py`, nanoGPT's `train.py`, NeMo 2's `MegatronProgressPrinter`, nanotron's `trainer.py`,
 /// DeepSpeed's `utils/timer.py` (samples of all ranks), Composer's `ConsoleLogger` with `SpeedMonitor` (llm-foundry),
-/// PyTorch's `examples/imagenet/main.py`, Horovod's synthetic benchmarks, MLPerf's `tracked_stats`, and the dictionary
-/// that Hugging Face's `Trainer` prints, which has no time.
+/// PyTorch's `examples/imagenet/main.py`, Horovod's synthetic benchmarks, tf_cnn_benchmarks' `benchmark_cnn.py` (its rate is
+/// the mean since the start, so it is not read), MLPerf's `tracked_stats`, and the dictionary that Hugging Face's `Trainer`
+/// prints, which has no time.
 static TRAINERS: &[Trainer] = trainers! {
     "torchtitan" [r"step:\s*(?P<step>\d+) .*?loss:\s*(?P<loss>[\d.naif+-]+).* tps: (?P<rank_tokens_per_s>[\d,]+)"]
         "[rank0]:[titan] INFO - \u{1b}[31mstep: 10  \u{1b}[32mloss:  7.0254  \u{1b}[38;2;180;60;0mgrad_norm:  1.5  \u{1b}[36mmemory: 35.12GiB(36.9%)  \u{1b}[34mtps: 5,762  tflops: 1.2  mfu: 33.1%"
@@ -65,6 +66,8 @@ static TRAINERS: &[Trainer] = trainers! {
         "Epoch: [0][  11/5005]\tTime  0.245 (  0.512)\tData  0.001 (  0.101)\tLoss 6.9876e+00 (7.0012e+00)\tAcc@1   0.00 (  0.10)"
     "horovod" [r"Iter #(?P<step>\d+): (?P<rank_images_per_s>[\d.]+) img/sec per"]
         "Iter #3: 312.4 img/sec per GPU"
+    "tf-cnn-benchmarks" [r"(?P<step>\d+)\timages/sec: [\d.]+.*?\t(?P<loss>[\d.naif+-]+)"]
+        "10\timages/sec: 96.7 +/- 0.4 (jitter = 1.3)\t7.913"
     "mlperf" [r#":::MLLOG .*"key": "tracked_stats", "value": \{.*"throughput": (?P<samples_per_s>[\d.]+).*"step": (?P<step>\d+)"#]
         ":::MLLOG {\"namespace\": \"\", \"time_ms\": 1696565401886, \"event_type\": \"POINT_IN_TIME\", \"key\": \"tracked_stats\", \"value\": {\"throughput\": 5154.5}, \"metadata\": {\"file\": \"callbacks.py\", \"lineno\": 284, \"step\": 12}}"
     "hf-trainer" [r"^\{'loss': '?(?P<loss>[\d.naif+-]+)'?, "]
@@ -158,6 +161,7 @@ mod tests {
             composer: step Some(10), Some(Samples(12.5)), loss Some(10.8123), batch None
             pytorch-imagenet: step None, Some(Time(0.245)), loss Some(6.9876), batch None
             horovod: step Some(3), Some(RankUnits(312.4)), loss None, batch None
+            tf-cnn-benchmarks: step Some(10), None, loss Some(7.913), batch None
             mlperf: step Some(12), Some(Samples(5154.5)), loss None, batch None
             hf-trainer: step None, None, loss Some(2.075), batch None
         "#]]
@@ -169,8 +173,8 @@ mod tests {
         let errors = ["nanoGPT", "(", r"took (?P<minutes>\d+)"]
             .map(|text| format!("{:#}", text.parse::<LineFormat>().expect_err(text)));
         expect![[r#"
-            "nanoGPT" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, mlperf, hf-trainer) nor a regular expression with a group such as (?P<ms>[\d.]+); groups: step, s, ms, tokens_per_s, rank_tokens_per_s, images_per_s, rank_images_per_s, samples_per_s, rank_samples_per_s, loss, batch
-            "(" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, mlperf, hf-trainer) nor a regular expression: found open group without closing ')'
+            "nanoGPT" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, tf-cnn-benchmarks, mlperf, hf-trainer) nor a regular expression with a group such as (?P<ms>[\d.]+); groups: step, s, ms, tokens_per_s, rank_tokens_per_s, images_per_s, rank_images_per_s, samples_per_s, rank_samples_per_s, loss, batch
+            "(" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, tf-cnn-benchmarks, mlperf, hf-trainer) nor a regular expression: found open group without closing ')'
             unknown group "minutes" in "took (?P<minutes>\\d+)": choose from step, s, ms, tokens_per_s, rank_tokens_per_s, images_per_s, rank_images_per_s, samples_per_s, rank_samples_per_s, loss, batch"#]]
         .assert_eq(&errors.join("\n"));
     }

@@ -9,7 +9,7 @@ use crate::launch::local::open_mpi::OpenMpi;
 const MAX_CLOCK_DIFFERENCE: f64 = 1.0;
 
 /// Threshold for a slow connection. ssh within one network takes a small fraction of this.
-const SLOW_SSH_SECONDS: f64 = 5.0;
+pub const SLOW_SSH_SECONDS: f64 = 5.0;
 
 /// Checks that ssh connects without a password and in time.
 pub fn check_ssh(findings: &mut Findings) {

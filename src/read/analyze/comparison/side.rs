@@ -83,6 +83,9 @@ pub struct SideGroup {
 /// Name and value of a required condition; `None` if an unknown value does not prevent a comparison.
 pub type RequiredCondition = (&'static str, Option<String>);
 
+/// Setting of a run of another program.
+pub const PROGRAM: &str = "program";
+
 /// Value that differs from every known one.
 pub const NOT_KNOWN: &str = "not known";
 
@@ -222,6 +225,9 @@ impl SideGroup {
         let [image_size, sequence_length] = ["image_size", "sequence_length"].map(|name| settings.remove(name));
         settings.extend(profile.map(|profile| ("profile".to_owned(), profile.to_string())));
         let not_known = || NOT_KNOWN.to_owned();
+        // Another program's images may have any size, which its user compares.
+        let image_size =
+            if settings.contains_key(PROGRAM) { image_size } else { image_size.or_else(|| Some(not_known())) };
         SideGroup {
             must: vec![
                 ("model", Some(model.facts().title.to_owned())),
@@ -236,7 +242,7 @@ impl SideGroup {
                 match model.unit() {
                     // The batch size contains it.
                     WorkUnit::Token => ("sequence length", sequence_length.filter(|_| batch.is_none())),
-                    WorkUnit::Image => ("image size", Some(image_size.unwrap_or_else(not_known))),
+                    WorkUnit::Image => ("image size", image_size),
                 },
                 ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
             ],

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::accept::limits::{Kind, by_subject};
 use ringmark_core::accept::{
     Cause, Drift, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, StageUse, Subject as Judgment, Verdict,
+    Warning,
 };
 use ringmark_core::number_text::{four_digits, percent, percent_number};
 use ringmark_core::stats::summary::median;
@@ -18,6 +19,8 @@ const NOTE: &str = "Only hosts with the same hardware are compared. `fit` means 
                     stated size; docs/accept_method.md has the statistics.";
 
 const NOT_FIT: &str = "The worst part first, with its most important evidence; `accept.json` has all of it.";
+
+const WARNINGS: &str = "Findings that do not make a host unfit, but may explain its measurements.";
 
 const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate, per rank), and over \
                      its pairs (large-bandwidth). The bars are the lowest of them as a share of the typical host.";
@@ -50,7 +53,8 @@ pub fn section(journal: &Journal, verdict: &Verdict) -> Section {
     let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
     let lines = [Some(verdict.summary()), verdict.not_tested(), incomplete].into_iter().flatten();
     let hosts = Some(hosts(fleet, &medians, verdict));
-    let blocks = [not_fit(verdict), hosts, pairs(journal, &medians, verdict), soak(verdict), stages(verdict)];
+    let blocks =
+        [not_fit(verdict), warnings(verdict), hosts, pairs(journal, &medians, verdict), soak(verdict), stages(verdict)];
     Section {
         subject: Subject::Fleet,
         title: "Fleet".to_owned(),
@@ -71,6 +75,15 @@ fn not_fit(verdict: &Verdict) -> Option<Block> {
     columns.push(Column::text("fix").minor());
     (!rows.is_empty())
         .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Not fit", NOT_FIT) })
+}
+
+/// Returns the table of the warnings.
+fn warnings(verdict: &Verdict) -> Option<Block> {
+    let row = |Warning { names, what, fix, .. }: &Warning| Row::from(vec![names.clone(), what.clone(), fix.clone()]);
+    let rows: Vec<Row> = verdict.warnings.iter().map(row).collect();
+    let columns = vec![Column::text("hosts"), Column::text("finding"), Column::text("fix").minor()];
+    (!rows.is_empty())
+        .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Warnings", WARNINGS) })
 }
 
 /// Metrics of the table of hosts, with the stage that measures them.
