@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm};
-use ringmark_core::benchmark::train::ProgramRun;
 use ringmark_core::dimension::{DeviceKind, KvStore, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
-use ringmark_core::options::option_table;
 use serde_json::Value;
 
 use crate::read::analyze::comparison::side::{PROGRAM, RunFigures, Side, SideGroup};
@@ -37,12 +35,9 @@ pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds missing settings of the exchange, from before there was an option for them. Of another program, only the options
-/// of `ringmark run` are known.
+/// Adds missing settings of the exchange, from before there was an option for them. Another program has none.
 fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) -> BTreeMap<String, Value> {
     if settings.contains_key(PROGRAM) {
-        let is_stated = |name: &str| option_table::find::<ProgramRun>(&name.replace('_', "-")).is_some();
-        settings.retain(|name, _| name == PROGRAM || is_stated(name));
         return settings;
     }
     if settings.contains_key("bucket_mb") {

@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::train::program::TO_THE_END;
+use ringmark_core::benchmark::train::{ProgramConfig, ProgramRun};
 use ringmark_core::dimension::{BatchSize, KvStore};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::options::option_table;
+use ringmark_core::shell;
 use serde_json::Value;
 
 use crate::read::analyze::run_group;
@@ -35,6 +39,11 @@ impl GroupConditions {
             conditions.point.kv_store = recorded.config.kv_store.kv_store;
         }
         conditions
+    }
+
+    /// Returns the program that trained instead of ringmark's own step.
+    pub fn program(&self) -> Option<&ProgramConfig> {
+        self.recorded.as_ref().map(|recorded| &recorded.config.program).filter(|program| program.is_used())
     }
 
     /// Returns the same conditions with `ring`.
@@ -134,7 +143,15 @@ fn plain_label(conditions: &GroupConditions) -> String {
 /// Returns the options that a group's runs share, by their names in the record. Logs of another tool have its name as
 /// `log`.
 pub fn settings(conditions: &GroupConditions) -> BTreeMap<String, Value> {
-    let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
+    let config = conditions.recorded.as_ref().map(|recorded| &recorded.config);
+    let mut settings = config.map(fields).unwrap_or_default();
+    if let Some(ProgramConfig { command, start, lines, .. }) = conditions.program() {
+        // The other options are those of ringmark's own step.
+        let is_stated = |name: &str| option_table::find::<ProgramRun>(&name.replace('_', "-")).is_some();
+        settings.retain(|name, value| is_stated(name) && *value != Value::from(TO_THE_END));
+        let texts = [("program", shell::join(&command.0)), ("start", start.to_string()), ("lines", lines.to_string())];
+        settings.extend(texts.map(|(name, text)| (name.to_owned(), Value::from(text))));
+    }
     if matches!(conditions.point.batch.size, BatchSize::Global(_)) {
         // The part of a rank depends on the case.
         settings.remove("batch_size");

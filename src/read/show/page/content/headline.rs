@@ -199,6 +199,7 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::case_loss(group, case).filter(|_| group.is_reliable(case));
     let note = match &split {
+        _ if group.conditions.program().is_some() => "the parts of another program are unknown".to_owned(),
         _ if figures.times.is_none() => "only records contain the parts".to_owned(),
         Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
         _ if figures.efficiency_margin.is_none() => {
