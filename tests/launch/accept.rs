@@ -13,6 +13,7 @@ use nix::unistd::{Pid, gethostname};
 use ringmark_core::accept::{Cause, Fitness, JOURNAL, Journal, Metric, Outcome, Stage, Test, VERDICT, Verdict};
 
 use crate::support::core_tokens::take_all_cores;
+use crate::support::images::photographs;
 use crate::support::runs;
 use crate::support::sandbox::{
     HANGING, Sandbox, check_refusals, fails, refused, ringmark, run, succeeds, wait_until, words,
@@ -201,6 +202,7 @@ fn real_jobs_on_one_machine_are_measured() {
     fs::write(&criteria, "stages = [\"alone\", \"pairs\"]\npair_rounds = 1\nmax_repeats = 2\n").expect("written");
     let tokens = take_all_cores();
     let mut accept = sandbox.accept("--timeout 600 --drain-list -");
+    accept.arg("--data").arg(photographs(&sandbox.path("")));
     let (status, stdout, stderr) = run(accept.arg("--criteria").arg(&criteria));
     drop(tokens);
     // Speeds of a shared machine may differ.
@@ -218,6 +220,7 @@ fn real_jobs_on_one_machine_are_measured() {
         (Test::Training, Metric::MatrixRate),
         (Test::Exchange, Metric::SmallBandwidth),
         (Test::Exchange, Metric::LargeBandwidth),
+        (Test::Input, Metric::InputSpeed),
     ] {
         assert!(metrics(test).any(|reading| reading.metric == metric && reading.value > 0.0), "{metric}: {stdout}");
     }

@@ -1,22 +1,26 @@
 //! Options of `ringmark accept`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use ringmark_core::accept::{Criteria, Journal};
+use ringmark_core::benchmark::image_input::DataFiles;
+use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::{number, seconds};
 
 use crate::cli::json::JsonOption;
+use crate::cli::launch::data;
 use crate::cli::launch::hosts::{HostQuery, JobOptions, Machine};
 use crate::launch::accept::command::AcceptConfig;
 use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::switches::{self, Switches};
+use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::results_folder;
 
 const ACCEPT_EXAMPLES: &str = "\
@@ -65,6 +69,11 @@ pub struct AcceptOptions {
     /// File with minimum values and the limits of the test (TOML)
     #[arg(long, value_name = "FILE")]
     criteria: Option<PathBuf>,
+    /// Also read and decode these images on each host, from the disk and from memory
+    ///
+    /// Comma-separated .rec files, a folder of them or of classes, as for `ringmark input`, at the same path on every host.
+    #[arg(long, value_name = "FILES")]
+    data: Option<String>,
     /// File with the switch of each host, such as Slurm's topology.conf
     ///
     /// Lines such as SwitchName=leaf01 Nodes=node[01-16], as `scontrol show topology` prints them. A switch that
@@ -99,6 +108,8 @@ impl AcceptOptions {
             Some(folder) => with_reference(criteria, folder)?,
             None => criteria,
         };
+        let data = self.data.map(|files| input_data(files, &machine, &launch)).transpose()?;
+        let criteria = Criteria { input: data.is_some(), ..criteria };
         let criteria = if self.soak.is_some() { criteria.with_endless_soak() } else { criteria };
         Ok(AcceptConfig {
             soak: self.soak.map(Duration::from_secs),
@@ -108,11 +119,21 @@ impl AcceptOptions {
             resume: self.resume,
             limit: self.max_minutes.map(|minutes| Duration::from_secs(60 * minutes)),
             criteria,
+            data: data.unwrap_or_default(),
             switches: self.switches.as_deref().map_or_else(|| Ok(Switches::new()), switches::read)?,
             json: self.json.into_json(),
             drain_list: self.drain_list.map(DrainList::from),
         })
     }
+}
+
+/// Returns the images to read, with absolute paths, after the checks of `ringmark input`.
+fn input_data(files: String, machine: &Machine, launch: &LaunchConfig) -> anyhow::Result<DataFiles> {
+    let data = DataFiles::from(Some(files)).try_map(|file| Ok(path::absolute(file)?)).map_err(usage)?;
+    let input = InputConfig { data, ..InputConfig::default() };
+    input.validate().map_err(usage)?;
+    data::check("--data", &input.data, input.model.sample_size(input.image_size, None), machine, launch)?;
+    Ok(input.data)
 }
 
 fn read_criteria(file: &Path) -> anyhow::Result<Criteria> {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accept::fleet::{Metric, Stage};
+use crate::benchmark::is_default;
 
 /// Error rates and limits of an acceptance; `accept.toml` has the same keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +23,9 @@ pub struct Criteria {
     pub pair_rounds: Option<u32>,
     /// Measurements of each host alone in the soak stage; 0 leaves it out. The largest number repeats it until a time limit.
     pub soak_rounds: u32,
+    /// Measures the input of each host alone: true with `--data`, whatever a file states.
+    #[serde(skip_serializing_if = "is_default")]
+    pub input: bool,
     /// Stages to run; by default all.
     pub stages: Vec<Stage>,
     /// Minimum values.
@@ -66,6 +70,7 @@ impl Default for Criteria {
             max_repeats: 12,
             pair_rounds: None,
             soak_rounds: 0,
+            input: false,
             stages: vec![Stage::Alone, Stage::Pairs, Stage::Groups, Stage::Whole, Stage::Confirmation],
             minimum: Vec::new(),
             reference: Vec::new(),

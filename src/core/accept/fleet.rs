@@ -57,6 +57,8 @@ keyword_enum!(
         Training = "training",
         /// All-reduce of three sizes.
         Exchange = "exchange",
+        /// Reading and decoding images.
+        Input = "input",
     }
 );
 
@@ -75,6 +77,10 @@ keyword_enum!(
         MediumBandwidth = "medium-bandwidth",
         /// Bus bandwidth of all-reduce of the large size.
         LargeBandwidth = "large-bandwidth",
+        /// Images read from memory and decoded per second.
+        InputSpeed = "input-speed",
+        /// Images read from the disk or file server and decoded per second.
+        ColdInputSpeed = "cold-input-speed",
     }
 );
 
@@ -82,11 +88,15 @@ impl Metric {
     /// Bandwidths of the three sizes.
     pub const BANDWIDTHS: [Metric; 3] = [Metric::SmallBandwidth, Metric::MediumBandwidth, Metric::LargeBandwidth];
 
+    /// Speeds of the input from memory and from the disk.
+    pub const INPUTS: [Metric; 2] = [Metric::InputSpeed, Metric::ColdInputSpeed];
+
     /// Returns the unit of the values.
     pub fn unit(self) -> &'static str {
         match self {
             Metric::MatrixRate => "TFLOP/s",
             Metric::TrainingSpeed => "samples/s",
+            Metric::InputSpeed | Metric::ColdInputSpeed => "images/s",
             Metric::MemoryRate | Metric::SmallBandwidth | Metric::MediumBandwidth | Metric::LargeBandwidth => "GB/s",
         }
     }

@@ -36,6 +36,8 @@ pub enum Defect {
     Intermittent { host: usize, share: f64, factor: f64 },
     /// The host loses this share of its speed in each round of the soak.
     Drift { host: usize, share: f64 },
+    /// The host reads from its disk slowly.
+    SlowDisk { host: usize, factor: f64 },
     /// The host computes other gradients in each training job from this stage on.
     Corrupt { host: usize, from: Stage },
 }
@@ -132,6 +134,20 @@ impl SimulatedFleet {
         match job.test {
             Test::Training => {
                 self.training(&mut random, job, accident, (1.0 - 0.03 * doublings) * f64::midpoint(1.0, network))
+            }
+            Test::Input => {
+                let own = job.hosts.iter().map(|host| self.spread * self.random(3, *host as u64).normal());
+                let own = own.fold(f64::INFINITY, f64::min);
+                let slow = self.defects.iter().filter_map(|defect| match defect {
+                    Defect::SlowDisk { host, factor } if has(host) => Some(*factor),
+                    _ => None,
+                });
+                let disk = slow.fold(1.0, f64::min);
+                let reading = |(metric, base): (Metric, f64)| {
+                    let value = base * accident * (own + self.noise * random.normal()).exp();
+                    Reading { metric, value, rank: None }
+                };
+                Outcome::Measured(Metric::INPUTS.into_iter().zip([9000.0, 7000.0 * disk]).map(reading).collect())
             }
             Test::Exchange => {
                 let own = |host: &usize| self.spread * self.random(1, *host as u64).normal();

@@ -80,7 +80,7 @@ fn one() -> u32 {
 }
 
 /// Returns true for the default, which records omit.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

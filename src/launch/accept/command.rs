@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail, ensure};
 use ringmark_core::accept::{
     Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Test, VERDICT,
 };
+use ringmark_core::benchmark::image_input::DataFiles;
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
@@ -16,6 +17,7 @@ use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::facts::{self, Facts};
 use crate::launch::accept::job::JobRunner;
 use crate::launch::accept::journal::JournalFile;
+use crate::launch::accept::measure::TestData;
 use crate::launch::accept::rounds::{self, Budget, RoundsEnd};
 use crate::launch::accept::switches::Switches;
 use crate::launch::cluster::hosts::Host;
@@ -34,6 +36,9 @@ const JOBS: &str = "jobs";
 
 /// Time limit of a job unless the user sets one. Most take some seconds.
 const JOB_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Threads that decode if the cores of the hosts are unknown.
+const THREADS: u32 = 4;
 
 /// Seed of the search: the same hosts and measurements lead to the same rounds.
 const SEED: u64 = 1;
@@ -58,6 +63,8 @@ pub struct AcceptConfig {
     pub soak: Option<Duration>,
     /// Error rates, limits and minimum values.
     pub criteria: Criteria,
+    /// Images that each host reads alone, absolute; none to leave that out.
+    pub data: DataFiles,
     /// Switches of the hosts, as far as they are known.
     pub switches: Switches,
     /// Destination of the verdict as JSON.
@@ -93,8 +100,8 @@ impl Acceptance<'_> {
         self.launcher.copy_worker(&interrupt, |line| printer.line(line))?;
         let facts = self.collect_facts(&interrupt, &printer)?;
         let mut journal = self.journal(earlier, &facts)?;
-        for finding in facts.findings {
-            journal.add_finding(finding)?;
+        for finding in &facts.findings {
+            journal.add_finding(finding.clone())?;
         }
         let folder = results_folder::absolute(out)?.join(JOBS);
         folder::prepare(out, [folder.join(JOURNAL).as_path()])?;
@@ -107,6 +114,7 @@ impl Acceptance<'_> {
             launcher: &self.launcher,
             config: launch,
             device: self.config.device,
+            data: TestData { files: self.config.data.clone(), threads: facts.cores.unwrap_or(THREADS) },
             limits: JobLimits { timeout: launch.timeout.or(Some(JOB_TIMEOUT)), stall_timeout: launch.stall_timeout },
             folder: &folder,
             interrupt: &interrupt,
@@ -161,14 +169,15 @@ impl Acceptance<'_> {
     }
 
     fn collect_facts(&mut self, interrupt: &Interrupt, printer: &Printer) -> anyhow::Result<Facts> {
-        let AcceptConfig { launch, out, .. } = self.config;
+        let AcceptConfig { launch, out, data, .. } = self.config;
         if !launch.doctor {
             printer.line("facts: not examined");
             return Ok(Facts::default());
         }
         let hosts = count(launch.hosts.all().len(), "host");
         printer.line(&format!("facts: examining {hosts}"));
-        let mut facts = facts::collect(&self.launcher, launch, &results_folder::absolute(out)?, interrupt)?;
+        let mut facts =
+            facts::collect(&self.launcher, launch, &results_folder::absolute(out)?, data.paths(), interrupt)?;
         facts.network.iter().for_each(|line| printer.line(line));
         self.launcher.set_busy(std::mem::take(&mut facts.busy));
         if let Some(interface) = facts.interface.take() {
@@ -237,6 +246,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
         launcher,
         config: &config.launch,
         device: config.device,
+        data: TestData { files: config.data.clone(), threads: THREADS },
         limits: JobLimits::default(),
         folder: &folder,
         interrupt: &Interrupt::never(),
@@ -276,8 +286,7 @@ fn equal_readings(test: Test, hosts: &[Host]) -> Vec<Reading> {
             let each = each.flat_map(|metric| (0..ranks).map(move |rank| reading(metric, Some(rank))));
             each.chain((ranks > 1).then(|| reading(Metric::TrainingSpeed, None))).collect()
         }
-        Test::Exchange => [Metric::SmallBandwidth, Metric::MediumBandwidth, Metric::LargeBandwidth]
-            .map(|metric| reading(metric, None))
-            .to_vec(),
+        Test::Exchange => Metric::BANDWIDTHS.map(|metric| reading(metric, None)).to_vec(),
+        Test::Input => Metric::INPUTS.map(|metric| reading(metric, None)).to_vec(),
     }
 }

@@ -1,7 +1,7 @@
 //! The facts of the hosts: the doctor's examination, with its findings as `accept` judges them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringmark_core::accept;
@@ -28,6 +28,8 @@ pub struct Facts {
     pub findings: Vec<accept::Finding>,
     /// Description of each host's devices; hosts with the same text are compared. Empty if unknown.
     pub hardware: Vec<String>,
+    /// Cores of the smallest host, if known.
+    pub cores: Option<u32>,
     /// Line about the network of the hosts.
     pub network: Option<String>,
     /// Interface for the jobs, if it matters.
@@ -41,10 +43,11 @@ pub fn collect(
     launcher: &Launcher,
     config: &LaunchConfig,
     results: &Path,
+    data: &[PathBuf],
     interrupt: &Interrupt,
 ) -> anyhow::Result<Facts> {
     let needed = BTreeMap::new();
-    let visit = InspectionSettings::for_jobs(launcher, config, results, &needed, &[], interrupt);
+    let visit = InspectionSettings::for_jobs(launcher, config, results, &needed, data, interrupt);
     let examination = examine(&visit, launcher.hosts(), NetworkTestScope::Quick)?;
     let late = late_hosts(&examination.hosts, &|number| {
         let remote = Remote::new(&launcher.hosts()[number], &config.ssh, launcher.environment());
@@ -56,6 +59,7 @@ pub fn collect(
     Ok(Facts {
         findings,
         hardware: examination.hosts.iter().map(hardware).collect(),
+        cores: examination.hosts.iter().filter_map(|host| Some(host.inspection.as_ref()?.cores)).min(),
         network: examination.network.line(),
         busy: report::busy(&examination.hosts),
         interface: examination.network.interface,

@@ -5,9 +5,11 @@ use std::path::Path;
 use ringmark_core::accept::{HostState, Job, JobFingerprints, Outcome, Reading, Test};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{Case, DeviceKind};
 
+use crate::launch::accept::measure::TestData;
 use crate::launch::accept::{measure, readings};
 use crate::launch::cluster::hosts::Host;
 use crate::launch::job::job_launch::{JobFiles, JobLaunch};
@@ -29,6 +31,8 @@ pub struct JobRunner<'a> {
     pub config: &'a LaunchConfig,
     /// Device that the ranks are expected to use.
     pub device: DeviceKind,
+    /// Images of the input jobs.
+    pub data: TestData,
     /// Limits of each job.
     pub limits: JobLimits,
     /// Folder of logs and records, absolute.
@@ -56,11 +60,12 @@ impl JobRunner<'_> {
 
     /// Returns the launch of `job` on `hosts`, with files called `name`.
     pub fn launch<'a>(&'a self, job: &Job, hosts: &'a [Host], name: &str) -> JobLaunch<'a> {
-        let ranks = hosts.iter().map(|host| host.slots).min().unwrap_or(1);
+        let ranks = if job.test == Test::Input { 1 } else { hosts.iter().map(|host| host.slots).min().unwrap_or(1) };
         let case = Case { nodes: hosts.len() as u32, gpus_per_node: ranks };
         let record = self.folder.join(name).with_extension("json");
         let files = JobFiles { log: self.folder.join(name).with_extension("log"), record };
-        let arguments = measure::arguments(job.test, case, self.device, self.config.device, &files.record);
+        let arguments =
+            measure::arguments(job.test, case, (self.device, self.config.device), &self.data, &files.record);
         self.launcher.job(case, hosts, &arguments, &files)
     }
 
@@ -78,6 +83,7 @@ impl JobRunner<'_> {
                 readings::training(record)
             }),
             Test::Exchange => self.measure::<BandwidthRecord>(&launch, readings::exchange),
+            Test::Input => self.measure::<InputRecord>(&launch, readings::input),
         };
         if self.interrupt.is_set() {
             launch.close_failed("interrupted");

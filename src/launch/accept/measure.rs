@@ -7,13 +7,36 @@ use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::messages::Growth;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm, Switch};
+use ringmark_core::benchmark::image_input::DataFiles;
+use ringmark_core::benchmark::input::{InputConfig, ThreadCounts};
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice, DeviceKind, Dtype, Model};
 use ringmark_core::options::option_table;
 
-/// Returns the worker's command and options for `test` in `case`.
-pub fn arguments(test: Test, case: Case, device: DeviceKind, choice: DeviceChoice, record: &Path) -> Vec<String> {
+/// Images that every host reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestData {
+    /// Absolute paths.
+    pub files: DataFiles,
+    /// Threads that decode: the cores of the smallest host.
+    pub threads: u32,
+}
+
+/// Returns the worker's command and options for `test` in `case`. The data are those of [`Test::Input`].
+pub fn arguments(
+    test: Test,
+    case: Case,
+    (device, choice): (DeviceKind, DeviceChoice),
+    data: &TestData,
+    record: &Path,
+) -> Vec<String> {
     match test {
+        Test::Input => {
+            let config = InputConfig { record: Some(record.to_owned()), ..input(data) };
+            let mut arguments = vec!["input".to_owned()];
+            arguments.extend(option_table::arguments(&config));
+            arguments
+        }
         Test::Training => {
             let config = TrainConfig { device: choice, record: Some(record.to_owned()), ..training(device) };
             let mut arguments = vec!["train".to_owned()];
@@ -45,6 +68,18 @@ fn training(device: DeviceKind) -> TrainConfig {
             warmup: 5,
             ..common
         },
+    }
+}
+
+/// Returns a pass from the disk and one from memory, of some seconds each.
+fn input(data: &TestData) -> InputConfig {
+    let TestData { files, threads } = data.clone();
+    InputConfig {
+        data: files,
+        decode_threads: ThreadCounts(vec![threads]),
+        batch_size: 32,
+        seconds: 3,
+        ..InputConfig::default()
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ringmark_core::accept::{HostState, JobFingerprints, Metric, Reading};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
+use ringmark_core::benchmark::input::{InputRecord, PageCache};
 use ringmark_core::benchmark::train::{Fingerprints, RunRecord};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::telemetry::{Quantity, Series, Telemetry};
@@ -85,6 +86,16 @@ fn state_after(telemetry: &Telemetry, warmup: u32) -> HostState {
             .reduce(|one, other| one + other)
             .map(|errors| errors.round() as u64),
     }
+}
+
+/// Returns the images/s of one host from memory and from the disk. A pass that did not read from where it should has no
+/// reading: other programs may keep the files in memory.
+pub fn input(record: &InputRecord) -> Vec<Reading> {
+    let speed = |(metric, cache)| {
+        let value = record.ceiling(0, cache)?.speed.0;
+        Some(Reading { metric, value, rank: None })
+    };
+    Metric::INPUTS.into_iter().zip([PageCache::Warm, PageCache::Cold]).filter_map(speed).collect()
 }
 
 /// Returns the bus bandwidth at the median time of each size, smallest size first.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accept::comparison::{Comparison, Deviation};
-use crate::accept::fleet::{FleetHost, Job, Measurement, Metric, Stage, Test};
+use crate::accept::fleet::{Job, Measurement, Metric, Stage, Test};
 use crate::accept::search::log::FAILURES;
 use crate::accept::search::state::{Problem, State};
 use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
@@ -23,28 +23,28 @@ struct Series {
     values: Vec<f64>,
 }
 
-/// Returns the tests of a host alone: an exchange needs several ranks.
-fn tests(host: &FleetHost) -> impl Iterator<Item = Test> {
-    [Some(Test::Training), (host.ranks > 1).then_some(Test::Exchange)].into_iter().flatten()
+/// Returns the tests of a host alone: an exchange needs several ranks, and input needs data.
+fn tests(state: &State, host: usize) -> impl Iterator<Item = Test> + use<> {
+    let exchange = (state.fleet[host].ranks > 1).then_some(Test::Exchange);
+    [Some(Test::Training), exchange, state.criteria.input.then_some(Test::Input)].into_iter().flatten()
 }
 
 /// Returns how often each fit host has been measured in a stage.
 pub fn complete_repeats(state: &State, stage: Stage) -> usize {
     let hosts = state.classes().into_values().flatten();
-    let jobs = hosts.flat_map(|host| tests(&state.fleet[host]).map(move |test| Job { test, hosts: vec![host] }));
+    let jobs = hosts.flat_map(|host| tests(state, host).map(move |test| Job { test, hosts: vec![host] }));
     jobs.map(|job| state.log.attempts(&[stage], &job).measured.len()).min().unwrap_or(0)
 }
 
 /// Returns the jobs that are still needed; reports slow and failing hosts, and excludes those with wrong values.
 pub fn alone(state: &mut State, done: &[Measurement], stage: Stage, repeats: usize) -> Vec<Job> {
-    for test in [Test::Training, Test::Exchange] {
+    for test in [Test::Training, Test::Exchange, Test::Input] {
         let classes = state.classes();
-        let hosts = || classes.values().flatten().copied();
         let job = |host: usize| Job { test, hosts: vec![host] };
-        let fleet = state.fleet;
-        let is_tested = |host: &usize| tests(&fleet[*host]).any(|of| of == test);
+        let is_tested = |host: &usize| tests(state, *host).any(|of| of == test);
+        let hosts: Vec<usize> = classes.values().flatten().copied().filter(is_tested).collect();
         let mut needed = Vec::new();
-        for host in hosts().filter(is_tested) {
+        for host in hosts {
             let attempts = state.log.attempts(&[stage], &job(host));
             if attempts.named.len() >= FAILURES {
                 let evidence = vec![Evidence::of_failure(stage, attempts.named[0].1, attempts.named.len())];
@@ -96,7 +96,8 @@ fn compare(state: &mut State, stage: Stage, test: Test, repeats: usize, hosts: &
         kinds.values_mut().for_each(|series| remove_common_drift(series, repeats));
     }
     // Tests of all hosts, ranks and metrics of this stage.
-    let tests: u32 = state.fleet.iter().map(|host| 3 * host.ranks + 4).sum();
+    let inputs = if state.criteria.input { Metric::INPUTS.len() as u32 } else { 0 };
+    let tests: u32 = state.fleet.iter().map(|host| 3 * host.ranks + 4 + inputs).sum();
     let false_alarm = state.false_alarms() / f64::from(tests);
     let mut slow: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();
     let mut undecided: BTreeMap<usize, Vec<(Option<u32>, Evidence)>> = BTreeMap::new();

@@ -178,6 +178,17 @@ fn small_noisy_fleet_has_no_false_alarm_and_finds_large_defects() {
     }
 }
 
+#[test]
+fn slow_disk_is_found_only_by_input() {
+    let fleet = fleet(8, 5, [Defect::SlowDisk { host: 6, factor: 0.5 }]);
+    assert_eq!(named(&fleet.accept(&search(&fleet)).0), []);
+    let criteria = Criteria { input: true, ..Criteria::default() };
+    let search = Search::new(fleet.hosts.clone(), criteria, fleet.seed);
+    let (verdict, _) = fleet.accept(&search);
+    assert_eq!(named(&verdict), [unfit("n0007", Cause::Host)]);
+    assert_eq!(verdict.hosts[6].evidence[0].metric, Some(Metric::ColdInputSpeed));
+}
+
 /// A host that answers late takes part, and is a suspect whatever is measured.
 #[test]
 fn suspect_finding_does_not_exclude_its_host() {

@@ -22,7 +22,7 @@ const NOT_FIT: &str = "The worst part first, with its most important evidence; `
 
 const WARNINGS: &str = "Findings that do not make a host unfit, but may explain its measurements.";
 
-const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate, per rank), and over \
+const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate per rank, input per host), and over \
                      its pairs (large-bandwidth). The bars are the lowest of them as a share of the typical host.";
 
 const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
@@ -87,12 +87,17 @@ fn warnings(verdict: &Verdict) -> Option<Block> {
 }
 
 /// Metrics of the table of hosts, with the stage that measures them.
-const MEASURED: [(Stage, Metric); 4] = [
+const MEASURED: [(Stage, Metric); 6] = [
     (Stage::Alone, Metric::TrainingSpeed),
     (Stage::Alone, Metric::MatrixRate),
     (Stage::Alone, Metric::MemoryRate),
+    (Stage::Alone, Metric::InputSpeed),
+    (Stage::Alone, Metric::ColdInputSpeed),
     (Stage::Pairs, Metric::LargeBandwidth),
 ];
+
+/// Columns that are left out without a value.
+const OPTIONAL: [&str; 4] = ["switch", "memory-rate", "input-speed", "cold-input-speed"];
 
 /// Returns the table of the hosts: the worst verdict first, then the slowest.
 fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
@@ -123,7 +128,7 @@ fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
         rows: rows.into_iter().map(|(_, row)| row).collect(),
         bars: Some("share of the typical host"),
     };
-    Block { table: Some(table.without_empty("switch").without_empty("memory-rate")), ..Block::new("Hosts", HOSTS) }
+    Block { table: Some(OPTIONAL.into_iter().fold(table, Table::without_empty)), ..Block::new("Hosts", HOSTS) }
 }
 
 /// Returns the median of a host's own values, or of its pairs, and its share of the median of all hosts.
