@@ -174,7 +174,9 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
 
 /// Returns true for a command that writes a folder of results and takes no word without an option.
 fn takes_out(typed: &[String]) -> bool {
-    typed.get(1).is_some_and(|command| ["sweep", "score", "bandwidth", "accept"].contains(&command.as_str()))
+    typed
+        .get(1)
+        .is_some_and(|command| ["sweep", "score", "bandwidth", "checkpoint", "accept"].contains(&command.as_str()))
 }
 
 /// Subcommand of the program.

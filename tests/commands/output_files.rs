@@ -149,33 +149,6 @@ fn extract_writes_to_sweep_folder_or_given_folder() {
     assert!(fs::read_to_string(&file).expect("written").starts_with("group,"), "one format in one file");
 }
 
-/// Simulates a disk with a fault.
-struct FaultyDisk {
-    library: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl FaultyDisk {
-    fn new() -> FaultyDisk {
-        let folder = tempfile::tempdir().expect("a folder");
-        let library = folder.path().join("faulty_files.so");
-        compile_library("faulty_files.c", &library, &[]);
-        FaultyDisk { library, _folder: folder }
-    }
-
-    /// Returns the environment of a process in which `fault` happens on every such `call` on files with `name` in
-    /// their paths.
-    fn variables<'a>(&'a self, call: &'a str, name: &'a str, fault: &'a str) -> [(&'static str, &'a OsStr); 4] {
-        let library = ("LD_PRELOAD", self.library.as_os_str());
-        [library, ("FAULTY_CALL", call.as_ref()), ("FAULTY_NAME", name.as_ref()), ("FAULT", fault.as_ref())]
-    }
-
-    /// Runs `command` with these [`variables`](Self::variables).
-    fn run(&self, mut command: Command, call: &str, name: &str, fault: &str) -> (Option<i32>, String, String) {
-        run(command.envs(self.variables(call, name, fault)))
-    }
-}
-
 /// Disk errors by number, with their messages.
 const ERRORS: [(&str, &str); 4] = [
     ("5", "Input/output error"),
