@@ -45,6 +45,7 @@ fn on_a_disk() -> Option<TempDir> {
         not_tested("the build is on a file system in memory");
         return None;
     }
+    fs::remove_file(folder.path().join("record.json")).expect("written");
     Some(folder)
 }
 
@@ -147,7 +148,8 @@ fn check_ranks(ranks: &[RankCheckpoint], Combination { writers, mode, .. }: Comb
 fn direct_files_bypass_the_page_cache_or_are_refused() {
     let Some(folder) = on_a_disk() else { return };
     let _tokens = take_cores(1);
-    let (status, stdout, stderr) = run(&mut by_hand(1, folder.path(), "--size 17M --io direct --iters 1 --writers shards"));
+    let (status, stdout, stderr) =
+        run(&mut by_hand(1, folder.path(), "--size 17M --io direct --iters 1 --writers shards"));
     if stderr.contains("does not support O_DIRECT: use --io buffered") {
         assert_eq!(status, Some(1));
         return not_tested("the file system of the build does not support O_DIRECT");
@@ -166,24 +168,40 @@ fn unsupported_measurements_are_rejected() {
     check_refusals(
         &expect![[r#"
             checkpoint
+                error: --folder is missing: use a folder on the storage to measure, such as --folder /scratch
             checkpoint --folder ckpt --size 0
+                error: --size 0 is out of range: choose at least 4096 bytes
             checkpoint --folder ckpt --size 1X
+                error: invalid value '1X' for '--size <SIZE>': "1X" is not a size: use bytes, or a number with K, M or G (steps of 1024), such as 64K
             checkpoint --folder ckpt --size 1G --model resnet18
+                error: the argument '--size <SIZE>' cannot be used with '--model <NAME>'
             checkpoint --folder ckpt --writers rank-1
+                error: invalid value 'rank-1' for '--writers <WHO,..>': "rank-1" is not one of rank-0, host, ranks, shards
             checkpoint --folder ckpt --writers shards,shards
+                error: invalid value 'shards,shards' for '--writers <WHO,..>': shards is listed twice: list it once
             checkpoint --folder ckpt --files 0
+                error: --files 0 is out of range: choose 1 to 65536
             checkpoint --folder ckpt --io mapped
+                error: invalid value 'mapped' for '--io <KIND,..>': "mapped" is not one of buffered, direct
             checkpoint --folder ckpt --mode async
+                error: invalid value 'async' for '--mode <NAME,..>': "async" is not one of blocking, beside
             checkpoint --folder ckpt --iters 0
+                error: --iters 0 is out of range: choose 1 to 100000
             checkpoint --folder ckpt --size 8K --files 3
+                error: --files 3: rank-0 by 1 ranks of 8192 bytes writes 2 pages of 4096 bytes, fewer than files: choose fewer files or a larger --size
             checkpoint --folder ckpt --size 8K --cases 1n4g --hosts localhost:4
+                error: --files 1: shards by 4 ranks of 8192 bytes writes 0 pages of 4096 bytes, fewer than files: choose fewer files or a larger --size
             checkpoint --folder ckpt --cases 1n1g,1n1g
+                error: --cases has 1n1g twice: name it once
             checkpoint ckpt
+                error: unexpected argument 'ckpt' found
+                tip: `--out ckpt` if this is the folder for the results
         "#]],
         usage,
     );
     let missing = refused(&mut by_hand(1, folder.path(), "--size 4096"), 1);
-    expect![""].assert_eq(&lines_with(&without_folder(&missing), "--folder"));
+    expect!["error: --folder DIR/ckpt is not a folder on this host: create it on every host"]
+        .assert_eq(&lines_with(&without_folder(&missing), "--folder"));
 }
 
 /// A full disk, a broken one and a failing fsync end the run with the file and the cause, and leave no file.
@@ -226,7 +244,8 @@ fn interrupted_run_leaves_nothing() {
         let mut command = checkpoint(folder.path(), &options);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let has_file = |rank: u32| {
-            let ranks = names(&folder.path().join("ckpt")).into_iter().flat_map(|run| fs::read_dir(run).into_iter().flatten());
+            let ranks =
+                names(&folder.path().join("ckpt")).into_iter().flat_map(|run| fs::read_dir(run).into_iter().flatten());
             let prefix = format!("rank-{rank}-");
             ranks.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
         };
@@ -244,14 +263,16 @@ fn interrupted_run_leaves_nothing() {
 #[test]
 fn every_case_has_its_own_job() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = ringmark("checkpoint --dry-run --hosts a:8,b:8 --interface ib0 --cases 1n1g,2n8g --worker /bin/true");
+    let mut command =
+        ringmark("checkpoint --dry-run --hosts a:8,b:8 --interface ib0 --cases 1n1g,2n8g --worker /bin/true");
     command.args(words("--folder scratch --model resnet18 --optimizer adam --writers shards --io direct"));
     let (status, stdout, stderr) = run(command.current_dir(folder.path()));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let lines: Vec<&str> = stdout.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(lines.len() == 2 && lines[1].contains(" -np 16 -H a:8,b:8 "), "{stdout}");
     let scratch = folder.path().join("scratch").display().to_string();
-    let options = format!(" checkpoint --folder {scratch} --model resnet18 --optimizer adam --writers shards --io direct ");
+    let options =
+        format!(" checkpoint --folder {scratch} --model resnet18 --optimizer adam --writers shards --io direct ");
     assert!(lines.iter().all(|line| line.contains(&options)), "{stdout}");
     assert!(lines[1].contains("/2n8g/checkpoint.json"), "{stdout}");
 }
@@ -297,7 +318,11 @@ fn made_up() -> CheckpointRecord {
         ],
         ..CheckpointRecord::new(
             Seconds(1.7e9),
-            CheckpointConfig { folder: "/share/ckpt".into(), size: Some(Bytes(1_000_000_000)), ..CheckpointConfig::default() },
+            CheckpointConfig {
+                folder: "/share/ckpt".into(),
+                size: Some(Bytes(1_000_000_000)),
+                ..CheckpointConfig::default()
+            },
             Environment::default(),
             places,
         )
@@ -321,17 +346,22 @@ fn output_and_report_match_golden_lines() {
     let case = &json["results"][0]["checkpoint"][0];
     assert_eq!((&case["case"], &case["bytes"]), (&"2n1g".into(), &1_000_000_000_u64.into()));
     assert_eq!(case["rows"][0]["write"]["median"], 0.5);
-    assert_eq!((&case["rows"][1]["write_by_host"][1]["host"], &case["rows"][1]["is_cold"]), (&"b".into(), &true.into()));
+    assert_eq!(
+        (&case["rows"][1]["write_by_host"][1]["host"], &case["rows"][1]["is_cold"]),
+        (&"b".into(), &true.into())
+    );
     let html = report(&record, "--format html");
     assert!(html.contains("Checkpoints") && html.contains("server:/export"));
 
     // Reads from memory are in parentheses, and the result is to be used with caution.
     record.results[0].checkpoints[1][0].from_storage = Some(Bytes(0));
     let text = report(&record, "--format markdown");
-    expect![""].assert_eq(&lines_with(&text, "not "));
+    expect![[r#"
+        - Use with caution: 1 of 2 reads did not come from the storage
+        rank-0, 1 file, buffered, blocking: not cold, 0 % of the bytes of a rank came from the storage: the kernel kept pages of the files, or the folder is in memory"#]].assert_eq(&lines_with(&text, "not "));
     // A record of another case.
     fs::rename(result.join("2n1g"), result.join("1n1g")).expect("renamed");
     let (status, _, stderr) = run(ringmark("report").arg(&result));
     assert_eq!(status, Some(1));
-    expect![""].assert_eq(&lines_with(&stderr, "ranks"));
+    expect!["not in the figures: rack: 1n1g/checkpoint.json: contains 2 ranks, but its folder name states another number: restore the original name"].assert_eq(&lines_with(&stderr, "ranks"));
 }

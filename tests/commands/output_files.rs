@@ -2,7 +2,6 @@
 //! disk leave either the complete new file or the old one.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,10 @@ use ringmark_core::manifest::{Conditions, Manifest, RunOfSweep, RunState};
 use ringmark_core::progress::Progress;
 use ringmark_core::trace::chrome;
 
+use crate::support::faulty_disk::FaultyDisk;
 use crate::support::runs::{Folder, record};
 use crate::support::safetensors::{self, Tensors};
-use crate::support::sandbox::{Sandbox, compile_library, refused, ringmark, run, succeeds, words};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, succeeds, words};
 use crate::support::worker_run::{Finished, Run};
 
 /// Returns a folder of two cases with one run each.

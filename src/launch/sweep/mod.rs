@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`benchmark`] | the trait of a benchmark, and the jobs that it plans |
-//! | [`benchmarks`] | train, score, bandwidth, input |
+//! | [`benchmarks`] | train, score, bandwidth, input, checkpoint |
 //! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, for train and score |
 //! | [`plan`] | expands axes into runs; a rank's share of the cores; pure |
 //! | [`session`] | the steps around the jobs that all benchmarks share |

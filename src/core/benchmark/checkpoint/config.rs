@@ -1,6 +1,7 @@
 //! Options of a checkpoint run, each with its default.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -50,6 +51,23 @@ keyword_enum!(
         Beside = "beside",
     }
 );
+
+impl Writers {
+    /// Returns the number of pages of a checkpoint of `pages` that a rank writes, given its number among `ranks` and on its
+    /// host.
+    pub fn pages(self, pages: u64, rank: u32, ranks: u32, local_rank: u32) -> u64 {
+        let is_writer = match self {
+            Writers::Rank0 => rank == 0,
+            Writers::Host => local_rank == 0,
+            Writers::Ranks => true,
+            Writers::Shards => {
+                let Range { start, end } = parts::part(pages, rank, ranks);
+                return end - start;
+            }
+        };
+        if is_writer { pages } else { 0 }
+    }
+}
 
 /// Momentum of `sgd` and `nag`, whose state a checkpoint contains.
 const MOMENTUM: f64 = 0.9;
@@ -174,6 +192,16 @@ mod tests {
         assert_eq!(bytes(Optimizer::AdamW), (3 * weights).div_ceil(4096) * 4096);
         let typed = CheckpointConfig { size: Some(Bytes(5000)), ..CheckpointConfig::default() };
         assert_eq!((typed.bytes(), typed.content().as_str()), (Bytes(8192), "5000 bytes"));
+    }
+
+    /// Two hosts with two ranks each.
+    #[test]
+    fn writers_differ_in_what_each_rank_writes() {
+        let of_ranks = |writers: Writers| [0, 1, 2, 3].map(|rank| writers.pages(10, rank, 4, rank % 2));
+        assert_eq!(of_ranks(Writers::Rank0), [10, 0, 0, 0]);
+        assert_eq!(of_ranks(Writers::Host), [10, 0, 10, 0]);
+        assert_eq!(of_ranks(Writers::Ranks), [10; 4]);
+        assert_eq!(of_ranks(Writers::Shards), [2, 3, 2, 3]);
     }
 
     #[test]

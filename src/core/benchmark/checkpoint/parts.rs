@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use crate::benchmark::checkpoint::config::Writers;
-
 /// Bytes of a page, the unit of all parts: a multiple of the sector size of disks, which `O_DIRECT` requires.
 pub const PAGE: u64 = 4096;
 
@@ -13,23 +11,6 @@ pub const PAGE: u64 = 4096;
 pub fn part(pages: u64, index: u32, parts: u32) -> Range<u64> {
     let start = |index: u32| (u128::from(pages) * u128::from(index) / u128::from(parts)) as u64;
     start(index)..start(index + 1)
-}
-
-impl Writers {
-    /// Returns the number of pages of a checkpoint of `pages` that a rank writes, given its number among `ranks` and on its
-    /// host.
-    pub fn pages(self, pages: u64, rank: u32, ranks: u32, local_rank: u32) -> u64 {
-        let is_writer = match self {
-            Writers::Rank0 => rank == 0,
-            Writers::Host => local_rank == 0,
-            Writers::Ranks => true,
-            Writers::Shards => {
-                let Range { start, end } = part(pages, rank, ranks);
-                return end - start;
-            }
-        };
-        if is_writer { pages } else { 0 }
-    }
 }
 
 #[cfg(test)]
@@ -44,15 +25,5 @@ mod tests {
             assert!(all.windows(2).all(|pair| pair[0].end == pair[1].start));
             assert_eq!((all[0].start, all[parts as usize - 1].end), (0, pages));
         }
-    }
-
-    /// Two hosts with two ranks each.
-    #[test]
-    fn writers_differ_in_what_each_rank_writes() {
-        let of_ranks = |writers: Writers| [0, 1, 2, 3].map(|rank| writers.pages(10, rank, 4, rank % 2));
-        assert_eq!(of_ranks(Writers::Rank0), [10, 0, 0, 0]);
-        assert_eq!(of_ranks(Writers::Host), [10, 0, 10, 0]);
-        assert_eq!(of_ranks(Writers::Ranks), [10; 4]);
-        assert_eq!(of_ranks(Writers::Shards), [2, 3, 2, 3]);
     }
 }

@@ -1,6 +1,6 @@
 //! The record of a checkpoint run: one JSON document with the times of every rank for every checkpoint.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +127,7 @@ impl CheckpointRecord {
             for ranks in checkpoints {
                 ensure!(ranks.len() == expected, "{combination}: {} ranks, expected {expected}", ranks.len());
                 if let Some(time) = ranks.iter().flat_map(RankCheckpoint::times).find(|time| !time.is_duration()) {
-                    anyhow::bail!("{combination}: invalid time {time}");
+                    bail!("{combination}: invalid time {time}");
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! Checks for conflicting options of a checkpoint run.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use crate::benchmark::checkpoint::config::{CheckpointConfig, Writers};
 use crate::benchmark::checkpoint::parts;
+use crate::number_text::count;
 use crate::options::option_table::check_ranges;
 
 /// Largest number of files of a writer.
@@ -18,7 +19,7 @@ impl CheckpointConfig {
             "--folder is missing: use a folder on the storage to measure, such as --folder /scratch"
         );
         if let Some(files) = self.files.0.iter().find(|files| !(1..=MAX_FILES).contains(*files)) {
-            anyhow::bail!("--files {files} is out of range: choose 1 to {MAX_FILES}");
+            bail!("--files {files} is out of range: choose 1 to {MAX_FILES}");
         }
         ensure!(self.bytes().0 > 0, "--size 0 is out of range: choose at least {} bytes", parts::PAGE);
         self.validate_for(1)
@@ -32,10 +33,12 @@ impl CheckpointConfig {
             let smallest = if *writers == Writers::Shards { pages / u64::from(ranks) } else { pages };
             ensure!(
                 smallest >= u64::from(files),
-                "--files {files}: {writers} by {ranks} ranks of {} bytes writes {smallest} pages of {} bytes, fewer than \
-                 files: choose fewer files or a larger --size",
-                self.bytes().0,
-                parts::PAGE
+                "--writers {writers}: with {}, a writer has {} of {} bytes, too few for {}: choose fewer --files or a larger \
+                 --size",
+                count(ranks, "rank"),
+                count(smallest, "page"),
+                parts::PAGE,
+                count(files, "file")
             );
         }
         Ok(())

@@ -15,7 +15,6 @@ use nix::sys::signal::{SigSet, Signal};
 use ringmark_core::benchmark::checkpoint::{Combination, FileIo, RankCheckpoint, parts};
 use ringmark_core::dimension::{Bytes, Seconds};
 
-use crate::benchmark::checkpoint::seconds_since;
 use crate::ffi::process::exit;
 use crate::ffi::torch::host_array::HostArray;
 use crate::job::{heartbeat, standard_error};
@@ -208,6 +207,10 @@ impl RankFiles {
             _ => Ok(()),
         }
     }
+}
+
+pub fn seconds_since(start: Instant) -> Seconds {
+    Seconds(start.elapsed().as_secs_f64())
 }
 
 fn options(io: FileIo) -> OpenOptions {

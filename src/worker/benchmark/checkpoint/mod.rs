@@ -18,7 +18,7 @@ use ringmark_core::dimension::{Bytes, Dtype, Seconds};
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::validity;
 
-use crate::benchmark::checkpoint::files::{FileCleaner, RankFiles, TemporaryFiles, WrittenFiles};
+use crate::benchmark::checkpoint::files::{FileCleaner, RankFiles, TemporaryFiles, WrittenFiles, seconds_since};
 use crate::benchmark::checkpoint::state::CheckpointState;
 use crate::host::facts;
 use crate::job::cores::CoreRequest;
@@ -195,10 +195,6 @@ impl Bench<'_> {
         );
         Ok(())
     }
-}
-
-fn seconds_since(start: Instant) -> Seconds {
-    Seconds(start.elapsed().as_secs_f64())
 }
 
 /// Returns the mean time of a product over [`ALONE`].

@@ -159,7 +159,7 @@ mod tests {
                 needs(writers, true, shared - 1).is_err() && (alone == 0 || needs(writers, false, alone - 1).is_err())
             );
         }
-        expect![""].assert_eq(&needs(Writers::Ranks, true, 39).expect_err("too little").to_string());
+        expect!["--folder /scratch: a checkpoint with --writers ranks needs 0.000 GB, but 0.000 GB are free: free some space, or choose another folder or a smaller --size"].assert_eq(&needs(Writers::Ranks, true, 39).expect_err("too little").to_string());
     }
 
     #[test]
@@ -167,7 +167,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let refused = |path: &Path| format!("{:#}", find(path).err().expect("refused"));
         let missing = without_folder(&refused(&folder.path().join("missing")));
-        expect![""].assert_eq(&missing);
-        expect![""].assert_eq(&refused(Path::new("/dev/shm")));
+        expect!["--folder DIR/missing is not a folder on this host: create it on every host"].assert_eq(&missing);
+        expect![
+            "--folder /dev/shm is in memory (tmpfs), which is no storage: choose a folder on a disk or a file server"
+        ]
+        .assert_eq(&refused(Path::new("/dev/shm")));
     }
 }
