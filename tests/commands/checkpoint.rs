@@ -188,9 +188,9 @@ fn unsupported_measurements_are_rejected() {
             checkpoint --folder ckpt --iters 0
                 error: --iters 0 is out of range: choose 1 to 100000
             checkpoint --folder ckpt --size 8K --files 3
-                error: --files 3: rank-0 by 1 ranks of 8192 bytes writes 2 pages of 4096 bytes, fewer than files: choose fewer files or a larger --size
+                error: --writers rank-0: with 1 rank, a writer has 2 pages of 4096 bytes, too few for 3 files: choose fewer --files or a larger --size
             checkpoint --folder ckpt --size 8K --cases 1n4g --hosts localhost:4
-                error: --files 1: shards by 4 ranks of 8192 bytes writes 0 pages of 4096 bytes, fewer than files: choose fewer files or a larger --size
+                error: --writers shards: with 4 ranks, a writer has 0 pages of 4096 bytes, too few for 1 file: choose fewer --files or a larger --size
             checkpoint --folder ckpt --cases 1n1g,1n1g
                 error: --cases has 1n1g twice: name it once
             checkpoint ckpt
@@ -226,6 +226,9 @@ fn failing_disk_is_named_and_leaves_nothing() {
             assert!(!folder.path().join("record.json").exists(), "{call} {fault}");
         }
     }
+    let (status, _, stderr) = run(&mut by_hand(2, folder.path(), "--size 100000G"));
+    assert!(status == Some(1) && stderr.contains("free some space, or choose another folder"), "{stderr}");
+    assert_eq!(names(&folder.path().join("ckpt")), Vec::<PathBuf>::new());
     // A short or interrupted call is no failure.
     for (call, fault) in [("write", "short"), ("write", "EINTR"), ("read", "short"), ("read", "EINTR")] {
         let command = by_hand(1, folder.path(), "--size 4M --iters 1 --warmup 0 --writers rank-0");

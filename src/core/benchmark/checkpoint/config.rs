@@ -196,7 +196,7 @@ mod tests {
 
     /// Two hosts with two ranks each.
     #[test]
-    fn writers_differ_in_what_each_rank_writes() {
+    fn ranks_write_the_whole_or_their_part() {
         let of_ranks = |writers: Writers| [0, 1, 2, 3].map(|rank| writers.pages(10, rank, 4, rank % 2));
         assert_eq!(of_ranks(Writers::Rank0), [10, 0, 0, 0]);
         assert_eq!(of_ranks(Writers::Host), [10, 0, 10, 0]);

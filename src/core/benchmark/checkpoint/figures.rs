@@ -25,9 +25,9 @@ pub const COLD_SHARE: f64 = 0.9;
 /// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the memory of a rank to the storage.
+    /// Memory of a rank to storage.
     Write,
-    /// From the storage to the memory of a rank.
+    /// Storage to memory of a rank.
     Read,
 }
 

@@ -103,7 +103,7 @@ pub struct RankFiles {
 }
 
 impl RankFiles {
-    /// Returns the files in `folder`, which exists.
+    /// Returns the files in `folder`, which need not exist yet.
     pub fn new(folder: PathBuf, rank: u32) -> RankFiles {
         RankFiles { folder, rank, changing: Mutex::default() }
     }
@@ -190,7 +190,11 @@ impl RankFiles {
     }
 
     fn remove_own(&self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.folder)? {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             if entry.file_name().to_string_lossy().starts_with(&self.prefix()) {
                 fs::remove_file(entry.path())?;

@@ -55,8 +55,8 @@ fn measure(config: &CheckpointConfig, session: &Session, cleaner: &FileCleaner) 
     let ranks = session.places()?;
     let bind = config.bind.resolve(ranks.iter().map(|rank| &rank.binding));
     let config = &CheckpointConfig { bind, ..config.clone() };
-    let (folder, storage) = storage::prepare(config, &ranks, world)?;
-    let files = cleaner.protect(RankFiles::new(folder, world.rank()));
+    let files = cleaner.protect(RankFiles::new(storage::folder_of_run(config, world), world.rank()));
+    let storage = storage::prepare(config, files.folder(), &ranks, world)?;
     storage::check_direct(config, &files, world)?;
     let mut record = CheckpointRecord {
         bytes: config.bytes(),

@@ -19,15 +19,18 @@ use crate::host::facts;
 use crate::host::file_system::{self, FileSystem};
 use crate::job::world::World;
 
-/// Checks the storage of every host and creates a folder for the run, in the folder of the configuration. Returns it, and
-/// the storage of every host. All ranks call this together.
-pub fn prepare(config: &CheckpointConfig, ranks: &[RankPlace], world: &World) -> Result<(PathBuf, Vec<Storage>)> {
+/// Returns the path of a new folder for the run, in the folder of the configuration. All ranks call this together.
+pub fn folder_of_run(config: &CheckpointConfig, world: &World) -> PathBuf {
+    config.folder.join(world.broadcast_text(format!("ringmark-checkpoint-{:016x}", facts::random_id())))
+}
+
+/// Checks the storage of every host and creates the folder of the run; returns the storage of every host. All ranks call
+/// this together.
+pub fn prepare(config: &CheckpointConfig, folder: &Path, ranks: &[RankPlace], world: &World) -> Result<Vec<Storage>> {
     let is_first = world.local_rank() == 0;
     let found = is_first.then(|| find(&config.folder)).transpose()?;
-    let name = world.broadcast_text(format!("ringmark-checkpoint-{:016x}", facts::random_id()));
-    let folder = config.folder.join(name);
     if world.rank() == 0 {
-        create(&folder)?;
+        create(folder)?;
     }
     world.sleeping_barrier();
     let own = found.map(|(file_system, free)| Storage {
@@ -40,10 +43,10 @@ pub fn prepare(config: &CheckpointConfig, ranks: &[RankPlace], world: &World) ->
     let storage: Vec<Storage> = world.gather_values(&own)?.into_iter().flatten().collect();
     if let Some(own) = &own {
         check_space(config, own, &storage, ranks)?;
-        create(&folder)?;
+        create(folder)?;
     }
     world.sleeping_barrier();
-    Ok((folder, storage))
+    Ok(storage)
 }
 
 /// Returns the file system and the free space of a folder. Refuses one in memory.
