@@ -22,9 +22,11 @@ pub struct RecordJobs<'a, R> {
     /// Folder of logs and records.
     pub out: &'a PathBuf,
     pub jobs: Vec<PlannedJob>,
-    /// Returns the lines printed for a record.
-    pub conclude: Box<dyn Fn(&R) -> Vec<String> + 'a>,
+    pub conclude: Conclusion<'a, R>,
 }
+
+/// Function that returns the lines printed for a record.
+pub type Conclusion<'a, R> = Box<dyn Fn(&R) -> Vec<String> + 'a>;
 
 impl<R: Record> RecordJobs<'_, R> {
     /// Runs the jobs one after the other, or prints their commands.
