@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn folders_that_are_no_storage_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        let refused = |path: &Path| format!("{:#}", find(path).err().expect("refused"));
+        let refused = |path: &Path| format!("{:#}", find(path).expect_err("refused"));
         let missing = without_folder(&refused(&folder.path().join("missing")));
         expect!["--folder DIR/missing is not a folder on this host: create it on every host"].assert_eq(&missing);
         expect![
