@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`generate`] | commands generated from the definitions: completions, man |
 //! | [`json`] | the option of every command with a table |
-//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, accept; and doctor |
+//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, checkpoint, accept; and doctor |
 //! | [`pack`] | the command that creates data: pack |
 //! | [`schema`] | the JSON Schema of files and responses |
 //! | [`read`] | commands that read results: extract, check, diff, report, predict |
@@ -176,7 +176,9 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
 
 /// Returns true for a command that writes a folder of results and takes no word without an option.
 fn takes_out(typed: &[String]) -> bool {
-    typed.get(1).is_some_and(|command| ["sweep", "score", "bandwidth", "accept"].contains(&command.as_str()))
+    typed
+        .get(1)
+        .is_some_and(|command| ["sweep", "score", "bandwidth", "checkpoint", "accept"].contains(&command.as_str()))
 }
 
 /// Subcommand of the program.

@@ -21,7 +21,7 @@ Exit status 0: the command succeeded (with --json: its progress was printed); 1:
 #[derive(Debug, Args)]
 #[command(after_help = WATCH_EXAMPLES)]
 pub struct WatchOptions {
-    /// Folder of the running sweep, score, bandwidth or input: its --out
+    /// Folder of the running sweep, score, bandwidth, input or checkpoint: its --out
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// JSON output.

@@ -28,7 +28,7 @@ const WIDTH: usize = 100;
 /// Configuration of `ringmark report`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportConfig {
-    /// Folders of training or scoring sweeps, and of bandwidth or input runs.
+    /// Folders of training or scoring sweeps, and of bandwidth, input or checkpoint runs.
     pub folders: Vec<PathBuf>,
     /// Destination of the report; `None` for standard output.
     pub out: Option<PathBuf>,

@@ -3,6 +3,7 @@
 mod bandwidth;
 mod bandwidth_kv_store;
 mod bandwidth_operations;
+mod checkpoint;
 mod config_file;
 mod generate;
 mod input;

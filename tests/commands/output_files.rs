@@ -2,7 +2,6 @@
 //! disk leave either the complete new file or the old one.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -13,9 +12,10 @@ use ringmark_core::manifest::{Conditions, Manifest, RunOfSweep, RunState};
 use ringmark_core::progress::Progress;
 use ringmark_core::trace::chrome;
 
+use crate::support::faulty_disk::FaultyDisk;
 use crate::support::runs::{Folder, record};
 use crate::support::safetensors::{self, Tensors};
-use crate::support::sandbox::{Sandbox, compile_library, refused, ringmark, run, succeeds, words};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, succeeds, words};
 use crate::support::worker_run::{Finished, Run};
 
 /// Returns a folder of two cases with one run each.
@@ -147,33 +147,6 @@ fn extract_writes_to_sweep_folder_or_given_folder() {
     let (status, stdout, stderr) = run(ringmark("extract --format csv").arg(logs.path()).arg("--out").arg(&file));
     assert_eq!((status, stdout, stderr), (Some(0), String::new(), format!("wrote {}\n", file.display())));
     assert!(fs::read_to_string(&file).expect("written").starts_with("group,"), "one format in one file");
-}
-
-/// Simulates a disk with a fault.
-struct FaultyDisk {
-    library: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl FaultyDisk {
-    fn new() -> FaultyDisk {
-        let folder = tempfile::tempdir().expect("a folder");
-        let library = folder.path().join("faulty_files.so");
-        compile_library("faulty_files.c", &library, &[]);
-        FaultyDisk { library, _folder: folder }
-    }
-
-    /// Returns the environment of a process in which `fault` happens on every such `call` on files with `name` in
-    /// their paths.
-    fn variables<'a>(&'a self, call: &'a str, name: &'a str, fault: &'a str) -> [(&'static str, &'a OsStr); 4] {
-        let library = ("LD_PRELOAD", self.library.as_os_str());
-        [library, ("FAULTY_CALL", call.as_ref()), ("FAULTY_NAME", name.as_ref()), ("FAULT", fault.as_ref())]
-    }
-
-    /// Runs `command` with these [`variables`](Self::variables).
-    fn run(&self, mut command: Command, call: &str, name: &str, fault: &str) -> (Option<i32>, String, String) {
-        run(command.envs(self.variables(call, name, fault)))
-    }
 }
 
 /// Disk errors by number, with their messages.

@@ -24,6 +24,7 @@ use ringmark::read::analyze::score::result_json::ScoreResult;
 use ringmark::read::analyze::training::figures;
 use ringmark::read::analyze::training::result_json;
 use ringmark::read::benchmark::bandwidth::load::BandwidthResult;
+use ringmark::read::benchmark::checkpoint::CheckpointRecords;
 use ringmark::read::benchmark::input::demand::{Basis, Demand};
 use ringmark::read::benchmark::input::verdict;
 use ringmark::read::extract::{ExtractFormat, Extras, render};
@@ -38,6 +39,8 @@ use ringmark::read::show::prediction::text as prediction;
 use ringmark::read::show::text::{Medium, WIDTH};
 use ringmark_core::benchmark::bandwidth::figures as bandwidth_figures;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, lines};
+use ringmark_core::benchmark::checkpoint::lines as checkpoint_lines;
+use ringmark_core::benchmark::checkpoint::{CheckpointRecord, slow_hosts};
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::benchmark::input::lines as input_lines;
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
@@ -71,7 +74,7 @@ use ringmark_input::image::ImagePipeline;
 pub type Target = fn(&[u8]);
 
 /// Targets by name, which is the name of their folder of seeds.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("log", log),
     ("record", record),
     ("score", score),
@@ -80,6 +83,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("progress", progress),
     ("bandwidth", bandwidth),
     ("input", input),
+    ("checkpoint", checkpoint),
     ("pytorch_ddp", pytorch_ddp),
     ("nccl_tests", nccl_tests),
     ("words", words),
@@ -293,6 +297,17 @@ fn input(bytes: &[u8]) {
     }
     input_lines::table(&record, true);
     report(folder_of_records(BenchmarkKind::Input, record));
+}
+
+fn checkpoint(bytes: &[u8]) {
+    let Ok(record) = CheckpointRecord::read(bytes) else { return };
+    let mut written = Vec::new();
+    record.write(&mut written).expect("an in-memory write succeeds");
+    CheckpointRecord::read(&written[..]).expect("what is written can be read");
+    checkpoint_lines::table(&record, true);
+    assert!(checkpoint_lines::warm_reads(&record).count() <= record.results.len());
+    slow_hosts(&record);
+    report(folder_of_records(BenchmarkKind::Checkpoint, CheckpointRecords(vec![(Case::SINGLE, record)])));
 }
 
 fn bandwidth(bytes: &[u8]) {

@@ -9,6 +9,7 @@ pub mod cluster_sweep;
 pub mod core_tokens;
 pub mod diff;
 pub mod extract;
+pub mod faulty_disk;
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz_targets;
 pub mod golden;

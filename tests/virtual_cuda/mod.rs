@@ -1,5 +1,6 @@
 //! The worker on virtual GPUs: streams, results, times, kernels.
 
+mod checkpoint;
 mod fused;
 mod graphs;
 mod hosts;

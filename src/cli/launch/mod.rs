@@ -8,7 +8,7 @@
 //! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
-//! | [`sweep`], [`run`], [`score`], [`bandwidth`], [`input`] | the commands of [`Benchmark`] |
+//! | [`sweep`], [`run`], [`score`], [`bandwidth`], [`input`], [`checkpoint`] | the commands of [`Benchmark`] |
 //! | [`alternate`] | the command that runs several of these in turn |
 //! | [`doctor`] | the command that checks hosts |
 //! | [`accept`] | the command that finds hosts and links that are not fit |
@@ -17,6 +17,7 @@ pub mod accept;
 pub mod alternate;
 pub mod axes;
 pub mod bandwidth;
+pub mod checkpoint;
 pub mod config_file;
 pub mod data;
 pub mod doctor;
@@ -31,6 +32,7 @@ pub mod trace;
 use clap::Subcommand;
 
 use crate::cli::launch::bandwidth::BandwidthOptions;
+use crate::cli::launch::checkpoint::CheckpointOptions;
 use crate::cli::launch::input::InputOptions;
 use crate::cli::launch::run::RunOptions;
 use crate::cli::launch::score::ScoreOptions;
@@ -60,6 +62,11 @@ pub enum Benchmark {
     ///
     /// With --against, also shows whether this is fast enough for the devices of a result.
     Input(Box<InputOptions>),
+    /// Measure writing and reading of checkpoints: GB/s, stall of training, time to restore
+    ///
+    /// By writers, number of files, page cache or direct I/O, and beside computation. Starts the ranks with mpirun, Slurm or
+    /// Grid Engine.
+    Checkpoint(Box<CheckpointOptions>),
 }
 
 impl Benchmark {
@@ -80,6 +87,9 @@ impl Benchmark {
             }
             Benchmark::Input(options) => {
                 options.into_config().and_then(|config| benchmarks::input::run(&config, input::judge))
+            }
+            Benchmark::Checkpoint(options) => {
+                options.into_config().and_then(|config| benchmarks::checkpoint::run(&config))
             }
         }
     }

@@ -6,12 +6,14 @@
 //! | [`score`] | inference |
 //! | [`bandwidth`] | gradient exchange without computation |
 //! | [`input`] | reading and decoding of images |
+//! | [`checkpoint`] | writing and reading of checkpoints |
 //!
 //! Shared parts: `shared_options`, options of several benchmarks; [`exchange`], the gradient exchange; [`kv_store`], summation of
 //! gradients and update of weights; [`optimizer`], the rule of the update; [`image_input`], images and their preprocessing; [`warning`], warnings to the
 //! readers of a record.
 
 pub mod bandwidth;
+pub mod checkpoint;
 pub mod compression;
 mod compression_options;
 mod document_record;
@@ -28,6 +30,7 @@ mod shared_options;
 #[cfg(test)]
 mod tests;
 pub mod train;
+mod typed_size;
 pub mod warning;
 
 pub use profile::{RunProfile, SweepProfile};
@@ -36,6 +39,7 @@ pub use record::{Record, RecordFolder, RecordFormat, RecordHead, RunLabel, Sweep
 use std::fmt::Display;
 
 use bandwidth::BandwidthRecord;
+use checkpoint::CheckpointRecord;
 use input::InputRecord;
 use score::ScoreRecord;
 use train::RunRecord;
@@ -54,11 +58,13 @@ keyword_enum!(
         Bandwidth = "bandwidth",
         /// Reading and decoding of images.
         Input = "input",
+        /// Writing and reading of checkpoints.
+        Checkpoint = "checkpoint",
     }
 );
 
 /// Formats of the records of all benchmarks. Those of sweeps are found by the names of runs.
-pub const RECORDS: [RecordFormat; 4] = [
+pub const RECORDS: [RecordFormat; 5] = [
     RecordFormat {
         benchmark: BenchmarkKind::Train,
         kind: RunRecord::KIND,
@@ -69,6 +75,11 @@ pub const RECORDS: [RecordFormat; 4] = [
     RecordFormat::document::<ScoreRecord>(BenchmarkKind::Score, "score_record", None),
     RecordFormat::document::<BandwidthRecord>(BenchmarkKind::Bandwidth, "bandwidth_record", Some(bandwidth::FOLDER)),
     RecordFormat::document::<InputRecord>(BenchmarkKind::Input, "input_record", Some(input::FOLDER)),
+    RecordFormat::document::<CheckpointRecord>(
+        BenchmarkKind::Checkpoint,
+        "checkpoint_record",
+        Some(checkpoint::FOLDER),
+    ),
 ];
 
 /// Value of `--batch-size` in the `ringmark` launcher: the largest batch that fits.

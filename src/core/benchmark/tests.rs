@@ -12,8 +12,24 @@ use crate::options::clap_binding::WorkerOptions;
 use crate::options::option_table::{Options, arguments, set, settings};
 
 /// Every option without keywords takes one of them that is not its default.
-const VALUES: [&str; 13] =
-    ["2", "3", "0.25", "yes", "a b.json", "3-5", "2bit", "pixels=7", "a=3,b=0.5", "fail:2:1", "30,60", "0", "[\"a\"]"];
+const VALUES: [&str; 16] = [
+    "2",
+    "3",
+    "0.25",
+    "yes",
+    "a b.json",
+    "3-5",
+    "2bit",
+    "pixels=7",
+    "a=3,b=0.5",
+    "fail:2:1",
+    "30,60",
+    "0",
+    "[\"a\"]",
+    "shards",
+    "direct",
+    "beside",
+];
 
 fn command<C: Options>() -> Command {
     WorkerOptions::<C>::augment_args(Command::new("worker").no_binary_name(true))

@@ -38,6 +38,8 @@ keyword_enum!(
         Memory = "memory",
         /// Ranks that waited for images.
         Input = "input",
+        /// Hosts that write or read checkpoints slowly.
+        Storage = "storage",
         /// A speed that changed during the run.
         Drift = "drift",
         /// Iterations that took far longer than the others.

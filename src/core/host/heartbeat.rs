@@ -212,6 +212,8 @@ pub enum Stage {
     Sharing,
     /// Waiting for pushes of workers, on a server.
     Serving,
+    /// Writing or reading the files of a checkpoint.
+    Storage,
     /// Gathering the results of all ranks.
     Finishing,
 }
@@ -236,6 +238,7 @@ impl fmt::Display for Stage {
             Stage::Optimizer => formatter.write_str("optimizer"),
             Stage::Sharing => formatter.write_str("waiting for weights from other ranks"),
             Stage::Serving => formatter.write_str("waiting for pushes from workers"),
+            Stage::Storage => formatter.write_str("writing or reading files"),
             Stage::Finishing => formatter.write_str("gathering the results"),
         }
     }

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::options::keyword_enum::KeywordEnum;
 
@@ -126,6 +128,32 @@ impl<T: OptionValue> OptionValue for Option<T> {
     fn parse(text: &str) -> anyhow::Result<Option<T>> {
         T::parse(text).map(Some)
     }
+}
+
+/// Values of an axis, in the order of measurement: comma-separated on the command line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ValueList<T>(pub Vec<T>);
+
+impl<T: OptionValue + PartialEq> OptionValue for ValueList<T> {
+    fn text(&self) -> String {
+        self.0.iter().map(T::text).collect::<Vec<_>>().join(",")
+    }
+
+    fn parse(text: &str) -> anyhow::Result<ValueList<T>> {
+        parse_list(text, T::parse).map(ValueList)
+    }
+}
+
+/// Parses comma-separated values; `parse` parses one. Refuses a value that is listed twice.
+pub fn parse_list<T: PartialEq>(text: &str, parse: impl Fn(&str) -> anyhow::Result<T>) -> anyhow::Result<Vec<T>> {
+    let mut all = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        let value = parse(word)?;
+        ensure!(!all.contains(&value), "{word} is listed twice: list it once");
+        all.push(value);
+    }
+    Ok(all)
 }
 
 /// Returns a parser of whole numbers in `range`; the error names the range.

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`benchmark`] | the trait of a benchmark, and the jobs that it plans |
-//! | [`benchmarks`] | train, score, bandwidth, input |
+//! | [`benchmarks`] | train, score, bandwidth, input, checkpoint |
 //! | [`alternate`] | several sweeps in turn, one run of each in every round |
 //! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, for train and score |
 //! | [`plan`] | expands axes into runs; a rank's share of the cores; pure |

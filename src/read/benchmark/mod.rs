@@ -4,6 +4,8 @@
 #![allow(missing_docs)]
 
 pub mod bandwidth;
+mod cases;
+pub mod checkpoint;
 pub mod input;
 
 use std::fs::File;
@@ -46,7 +48,7 @@ pub struct RecordSide {
 }
 
 /// Readers of all benchmarks, in the order of the sections of a report.
-pub const READERS: &[BenchmarkReader] = &[bandwidth::READER, input::READER];
+pub const READERS: &[BenchmarkReader] = &[bandwidth::READER, input::READER, checkpoint::READER];
 
 // A doc comment would become the description of the result that contains these keys.
 #[derive(Serialize, JsonSchema)]
@@ -55,12 +57,19 @@ pub struct BenchmarkRows<'a> {
     /// Input rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<input::rows::Input<'a>>,
+    /// Figures of checkpoints.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checkpoint: Vec<checkpoint::rows::Checkpoints<'a>>,
 }
 
 impl<'a> BenchmarkRows<'a> {
     /// Returns the rows of one of the results of a report.
     pub fn new(result: &'a ResultFolder, results: &[ResultFolder]) -> BenchmarkRows<'a> {
-        BenchmarkRows { bandwidth: bandwidth::rows::rows(result), input: input::rows::rows(result, results) }
+        BenchmarkRows {
+            bandwidth: bandwidth::rows::rows(result),
+            input: input::rows::rows(result, results),
+            checkpoint: checkpoint::rows::rows(result),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! [`Session`](crate::job::session::Session).
 
 pub mod bandwidth;
+pub mod checkpoint;
 pub mod input;
 pub mod score;
 pub mod train;
@@ -10,6 +11,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
@@ -47,6 +49,11 @@ pub enum Benchmark {
         ringmark-worker input --data imagenet/train.rec\n  \
         mpirun -np 4 --map-by node --bind-to none ringmark-worker input --data imagenet/train --decode-threads 8,16")]
     Input(Arguments<InputConfig>),
+    /// Measure writing and reading of checkpoints as one rank
+    #[command(after_help = "Examples:\n  \
+        ringmark-worker checkpoint --folder /scratch --size 1G\n  \
+        mpirun -np 8 ringmark-worker checkpoint --folder /scratch --model gpt2 --optimizer adamw --writers rank-0,shards")]
+    Checkpoint(Arguments<CheckpointConfig>),
 }
 
 impl Benchmark {
@@ -72,6 +79,9 @@ impl Benchmark {
                 bandwidth::run(&checked(options, check)?, launcher)
             }
             Benchmark::Input(Arguments { options }) => input::run(&checked(options, InputConfig::validate)?, launcher),
+            Benchmark::Checkpoint(Arguments { options }) => {
+                checkpoint::run(&checked(options, CheckpointConfig::validate)?, launcher)
+            }
         }
     }
 }

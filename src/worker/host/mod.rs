@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod counters;
 pub mod facts;
+pub mod file_system;
 pub mod gpu;
 pub mod network;
 pub mod telemetry;

@@ -258,6 +258,28 @@ impl World {
         }
     }
 
+    /// Repeats `work` until every rank has called this and its `is_done` has returned true. All ranks call this together.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `work` does, after all ranks are done.
+    pub fn work_until_all(&self, is_done: impl Fn() -> bool, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut worked = Ok(());
+        let mut work_or_sleep = || match &worked {
+            Ok(()) => worked = work(),
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
+        };
+        while !is_done() {
+            work_or_sleep();
+        }
+        let mut request = self.communicator.borrow().immediate_barrier();
+        while let Err(waiting) = request.test() {
+            request = waiting;
+            work_or_sleep();
+        }
+        worked
+    }
+
     /// Overwrites `values` with rank 0's.
     pub fn broadcast<T: Equivalence>(&self, values: &mut [T]) {
         let _waiting = heartbeat::wait();

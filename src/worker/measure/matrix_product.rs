@@ -37,30 +37,52 @@ pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<T
     on_all_ranks(world, || rate(device, dtype, budget)).into_iter().map(TeraflopsPerSecond).collect()
 }
 
-/// Returns the rate in TFLOP/s.
-fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
-    let kind = Element::from(dtype).kind();
-    let _no_gradient = tch::no_grad_guard();
-    // Random: with constant values a GPU draws less power and runs faster than it would with a network's.
-    let random = |size| Tensor::f_rand([size, size], (Kind::Float, device))?.f_to_kind(kind);
-    let seconds_of = |matrix: &Tensor| -> Result<f64> {
-        let start = Mark::set(device)?;
-        let _ = matrix.f_matmul(matrix)?;
-        let end = Mark::set(device)?;
+/// A square matrix whose product with itself is timed.
+pub struct MatrixProduct {
+    matrix: Tensor,
+    device: Device,
+}
+
+impl MatrixProduct {
+    /// Creates a random matrix of this size and computes its product once, which chooses and loads the kernel.
+    fn new(size: i64, device: Device, dtype: Dtype) -> Result<MatrixProduct> {
+        // Random: with constant values a GPU draws less power and runs faster than it would with a network's.
+        let matrix = Tensor::f_rand([size, size], (Kind::Float, device))?.f_to_kind(Element::from(dtype).kind())?;
+        let product = MatrixProduct { matrix, device };
+        product.seconds()?;
+        Ok(product)
+    }
+
+    /// Creates the smallest matrix whose product is measured accurately: it takes at least [`MIN_TIME`].
+    pub fn measurable(device: Device, dtype: Dtype) -> Result<MatrixProduct> {
+        let mut size = FIRST;
+        loop {
+            let product = MatrixProduct::new(size, device, dtype)?;
+            if size >= LAST || product.seconds()? >= MIN_TIME {
+                return Ok(product);
+            }
+            size *= 2;
+        }
+    }
+
+    /// Computes the product; returns the seconds that it took.
+    pub fn seconds(&self) -> Result<f64> {
+        let _no_gradient = tch::no_grad_guard();
+        let start = Mark::set(self.device)?;
+        let _ = self.matrix.f_matmul(&self.matrix)?;
+        let end = Mark::set(self.device)?;
         end.wait(|| Ok(()))?;
         end.seconds_since(&start)
-    };
+    }
+}
+
+/// Returns the rate in TFLOP/s.
+fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
     let (begun, mut size, mut best, mut timed) = (Instant::now(), FIRST, 0.0_f64, 0);
-    // Warm-up: the first product of a size chooses and loads its kernel.
-    let warm = |size| -> Result<Tensor> {
-        let matrix = random(size)?;
-        seconds_of(&matrix)?;
-        Ok(matrix)
-    };
-    let mut matrix = warm(size)?;
+    let mut product = MatrixProduct::new(size, device, dtype)?;
     loop {
         let wall = Instant::now();
-        let seconds = seconds_of(&matrix)?;
+        let seconds = product.seconds()?;
         best = best.max(2.0 * (size as f64).powi(3) / seconds / 1e12);
         timed += 1;
         if begun.elapsed() >= budget && timed >= MIN_ROUNDS {
@@ -70,7 +92,7 @@ fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
         let has_time = begun.elapsed() + 16 * wall.elapsed() < budget;
         if seconds < MIN_TIME && size < LAST && has_time {
             size *= 2;
-            matrix = warm(size)?;
+            product = MatrixProduct::new(size, device, dtype)?;
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod fingerprint;
 pub mod mark;
 pub mod matrix_product;
 pub mod memory_copy;
+pub mod page_cache;
 pub mod step_timer;
 pub mod timed;
 pub mod trace;

@@ -12,7 +12,7 @@ use crate::benchmark::{DEFAULT_IMAGE_SIZE, is_default, shared_options};
 use crate::dimension::Model;
 use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::{OptionSpec, Options};
-use crate::options::value::OptionValue;
+use crate::options::value::{OptionValue, parse_list};
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
@@ -69,9 +69,8 @@ impl OptionValue for ThreadCounts {
     }
 
     fn parse(text: &str) -> anyhow::Result<ThreadCounts> {
-        let mut all = Vec::new();
-        for word in text.split(',') {
-            let threads: u32 = word.trim().parse().ok().with_context(|| {
+        let number = |word: &str| {
+            let threads: u32 = word.parse().ok().with_context(|| {
                 format!("{word:?} is not a number of threads: use comma-separated whole numbers, such as 1,2,4")
             })?;
             ensure!(
@@ -79,10 +78,9 @@ impl OptionValue for ThreadCounts {
                 "{threads} is out of range: choose 1 to {}",
                 ThreadCounts::MAX_THREADS
             );
-            ensure!(!all.contains(&threads), "{threads} is listed twice: list it once");
-            all.push(threads);
-        }
-        Ok(ThreadCounts(all))
+            Ok(threads)
+        };
+        parse_list(text, number).map(ThreadCounts)
     }
 }
 

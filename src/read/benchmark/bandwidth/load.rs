@@ -1,15 +1,15 @@
 //! Reader for folders of `ringmark bandwidth`: `<case>/bandwidth.json`, and the records of other operations next to it.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, anyhow, ensure};
-use ringmark_core::benchmark::Record;
+use anyhow::{anyhow, ensure};
+use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::{BANDWIDTH_RECORD, BandwidthRecord, bandwidth_files, figures};
 use ringmark_core::dimension::{Case, Operation};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 
+use crate::read::benchmark::cases::{cases_in, read_case};
 use crate::read::load::problem::Problem;
 
 /// Bandwidth records of a folder.
@@ -46,12 +46,7 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
 
 /// Reads the records below `root`, including incorrect sums. Returns an empty result for a folder of other results.
 pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
-    ensure!(!root.is_file(), usage(anyhow!("{} is a file: pass the folder with the result", root.display())));
-    let advice = || format!("{} cannot be read: pass the folder that `ringmark bandwidth` wrote", root.display());
-    let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
-    let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());
-    let mut cases: Vec<Case> = cases.collect();
-    cases.sort_by_key(|case| (case.ranks(), *case));
+    let cases = cases_in(root, BenchmarkKind::Bandwidth)?;
     let mut result = BandwidthResult::default();
     for (case, operation) in
         cases.iter().flat_map(|case| Operation::ALL.iter().map(move |operation| (*case, *operation)))
@@ -60,7 +55,7 @@ pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
         if !root.join(&path).exists() {
             continue;
         }
-        match read_case(&root.join(&path), case, operation) {
+        match read_operation(&root.join(&path), case, operation) {
             Ok(record) => result.cases.push((case, record)),
             Err(error) => result.problems.push(Problem::in_file(path, format!("{error:#}"))),
         }
@@ -73,13 +68,8 @@ fn path(case: Case, operation: Operation) -> String {
     format!("{case}/{record}")
 }
 
-fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<BandwidthRecord> {
-    let record = BandwidthRecord::read_valid(path)?;
-    ensure!(
-        record.ranks.len() == case.ranks() as usize,
-        "contains {} ranks, but its folder name states another number: restore the original name",
-        record.ranks.len()
-    );
+fn read_operation(path: &Path, case: Case, operation: Operation) -> anyhow::Result<BandwidthRecord> {
+    let record: BandwidthRecord = read_case(path, case)?;
     ensure!(
         record.config.operation == operation,
         "contains the bandwidth of {}, but its file name states another operation: restore the original name",
@@ -90,6 +80,8 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use ringmark_core::benchmark::bandwidth::config::BandwidthConfig;
     use ringmark_core::dimension::Seconds;

@@ -2,7 +2,6 @@
 //! of threads, from disk and from memory, without a network or a device. Like MXNet's `--test-io 1`, with stages, cores
 //! and the page cache in addition.
 
-mod page_cache;
 mod pass;
 mod source;
 
@@ -22,6 +21,7 @@ use crate::host::facts;
 use crate::job::cores::CoreRequest;
 use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
+use crate::measure::page_cache;
 use crate::measure::trace::{TracedRun, Tracer};
 
 /// Runs the benchmark on one host from start to end.

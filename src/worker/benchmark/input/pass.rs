@@ -9,9 +9,9 @@ use ringmark_core::host::Stage;
 use ringmark_core::trace::Lane;
 use ringmark_input::loader::Loader;
 
-use crate::benchmark::input::page_cache;
 use crate::benchmark::input::source::Source;
 use crate::job::heartbeat;
+use crate::measure::page_cache;
 use crate::measure::trace::Tracer;
 use crate::measure::trace::recorder::{self, OpenSpan};
 

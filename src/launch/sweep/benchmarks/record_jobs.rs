@@ -1,0 +1,82 @@
+//! Benchmarks whose results are records of their own: each job writes one. Standard output is that of the jobs, and added
+//! lines begin with `#`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::dimension::Case;
+
+use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::local::print::Printer;
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
+use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
+use crate::launch::sweep::live::Live;
+use crate::launch::sweep::session::{self, SessionConfig};
+
+/// The jobs of a command, all planned, with what is printed after them.
+pub struct RecordJobs<'a, R> {
+    pub kind: BenchmarkKind,
+    /// Hosts and launch settings.
+    pub launch: &'a LaunchConfig,
+    /// Folder of logs and records.
+    pub out: &'a PathBuf,
+    pub jobs: Vec<PlannedJob>,
+    pub conclude: Conclusion<'a, R>,
+}
+
+/// Function that returns the lines printed for a record.
+pub type Conclusion<'a, R> = Box<dyn Fn(&R) -> Vec<String> + 'a>;
+
+impl<R: Record> RecordJobs<'_, R> {
+    /// Runs the jobs one after the other, or prints their commands.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let RecordJobs { launch, out, .. } = *self;
+        let cases: Vec<Case> = self.jobs.iter().map(|job| job.case).collect();
+        Live::during((self.kind, self.rules().printer), launch, out, |live| {
+            let (repeat, cooldown) = (&[], Duration::ZERO);
+            session::run(SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, live }, self)
+        })?;
+        Ok(())
+    }
+}
+
+/// Returns the line printed before a job, which measures `what`.
+pub fn announcement(what: &str, log: &Path) -> Option<String> {
+    Some(format!("{what}, log: {}", log.display()))
+}
+
+impl<R: Record> Benchmark for RecordJobs<'_, R> {
+    type Record = R;
+    type Figures = R;
+    type Follower = OutputFilter;
+
+    fn kind(&self) -> BenchmarkKind {
+        self.kind
+    }
+
+    fn rules(&self) -> SessionRules {
+        let printer = Printer { mark: "# ", to_error: false };
+        SessionRules { printer, shows_output: true, ..SessionRules::default() }
+    }
+
+    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
+        Ok(self.jobs.clone())
+    }
+
+    fn follow(&self, _: &PlannedJob) -> OutputFilter {
+        OutputFilter::new(true)
+    }
+
+    fn figures(&self, record: R, _: Option<OutputFilter>) -> Result<R, String> {
+        Ok(record)
+    }
+
+    fn finish(&self, ended: &[EndedJob<R>], _: bool) -> anyhow::Result<()> {
+        let printer = self.rules().printer;
+        let measured = ended.iter().filter_map(|ended| ended.outcome.figures());
+        measured.flat_map(|record| (self.conclude)(record)).for_each(|line| printer.line(&line));
+        printer.line(&format!("log and record are in {}", self.out.display()));
+        Ok(())
+    }
+}
