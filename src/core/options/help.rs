@@ -155,6 +155,7 @@ const GROUPS: [Group; 7] = [
             "init",
             "checkpoint",
             "checkpoint-every",
+            "checkpoint-mode",
             "from-checkpoint",
         ],
     },

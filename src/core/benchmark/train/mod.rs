@@ -1,6 +1,7 @@
 //! Training benchmark: configuration, options and record.
 
 pub mod autotune_log;
+pub mod checkpoint_write;
 pub mod config;
 pub mod fingerprints;
 pub mod iteration;
@@ -12,6 +13,7 @@ mod validation;
 pub mod work_load;
 
 pub use autotune_log::{AutotuneLog, Row};
+pub use checkpoint_write::{CheckpointCost, CheckpointMode, CheckpointWrite};
 pub use config::{Fault, Recompute, TrainConfig};
 pub use fingerprints::{FingerprintedValues, Fingerprints, RankDifference, RankFingerprints};
 pub use iteration::Iteration;

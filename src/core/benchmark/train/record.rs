@@ -13,6 +13,7 @@ use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
+use crate::benchmark::train::checkpoint_write::CheckpointWrite;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::Fingerprints;
 use crate::benchmark::train::iteration::Iteration;
@@ -215,6 +216,10 @@ pub struct RunEnd {
     /// Completed epochs of the data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochEnd>,
+    /// Checkpoints in order, those before a resumption included, except the one that the run resumed from, whose file
+    /// cannot contain its own times. Empty without checkpoints, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointWrite>,
     /// Time by layer in the traced iterations, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,

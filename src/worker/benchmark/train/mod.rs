@@ -3,6 +3,7 @@
 mod agreement;
 mod autotune;
 mod checkpoint;
+mod checkpoint_writer;
 mod epochs;
 mod graphs;
 mod header;

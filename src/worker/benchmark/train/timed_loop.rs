@@ -12,6 +12,7 @@ use ringmark_core::host::Stage;
 use ringmark_core::trace::GradientArray;
 
 use crate::benchmark::train::checkpoint::{self, SavedProgress};
+use crate::benchmark::train::checkpoint_writer::CheckpointWriter;
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::benchmark::train::progress::Progress;
@@ -35,6 +36,7 @@ pub struct TimedLoop<'a> {
     recorded: GatheredIterations,
     progress: Progress,
     epochs: Epochs,
+    checkpoints: CheckpointWriter,
     graphs: GraphUse,
     tracer: Option<Tracer<'a>>,
     counters: HostWatch,
@@ -55,10 +57,11 @@ impl<'a> TimedLoop<'a> {
     ) -> Result<TimedLoop<'a>> {
         let (config, before) = (&header.config, header.iterations_before());
         let is_continued = saved.is_some();
-        let SavedProgress { iterations, epochs, input: input_before, wall: wall_before, .. } =
+        let SavedProgress { iterations, epochs, checkpoints, input: input_before, wall: wall_before, .. } =
             saved.unwrap_or_default();
         let progress = Progress::new(session.world, header, &iterations);
         let epochs = Epochs::new(config, session, epochs)?;
+        let checkpoints = CheckpointWriter::new(&config.learning, session.world, checkpoints);
         let first_scale = match step.exchange.loss_scaler() {
             Some(scaler) if is_continued => scaler.scale.f_double_value(&[])?,
             Some(_) => config.loss_scale,
@@ -82,6 +85,7 @@ impl<'a> TimedLoop<'a> {
             recorded: GatheredIterations::new(iterations),
             progress,
             epochs,
+            checkpoints,
             graphs: GraphUse { choice: config.graphs, no_graph: header.no_graph.clone() },
             tracer,
             counters,
@@ -125,6 +129,7 @@ impl<'a> TimedLoop<'a> {
 
     /// Ends an epoch and saves a checkpoint if they are due after `iteration`.
     pub fn after(&mut self, iteration: u32) -> Result<()> {
+        self.checkpoints.check()?;
         let every = self.header.config.learning.checkpoint_every;
         let is_saved = every.is_some_and(|every| iteration.is_multiple_of(every));
         let ends_epoch = self.epochs.end_at(iteration);
@@ -133,18 +138,24 @@ impl<'a> TimedLoop<'a> {
         }
         self.pause(|run| {
             let wall = run.wall();
+            if is_saved {
+                run.checkpoints.finish(run.session.world, &run.progress)?;
+            }
+            let mut started = Instant::now();
             run.recorded.take(run.session.world, &run.samples);
             if ends_epoch {
                 let end = run.epochs.end(run.session, run.header, &run.step.model, &run.recorded.iterations)?;
                 run.progress.print(&end.text());
+                started = Instant::now();
             }
-            if is_saved { run.save(iteration, wall) } else { Ok(()) }
+            if is_saved { run.save(iteration, wall, started) } else { Ok(()) }
         })
     }
 
     pub fn end(mut self) -> Result<RankMeasurements> {
         self.finish_iterations()?;
         let wall = self.wall();
+        self.checkpoints.finish(self.session.world, &self.progress)?;
         // Asynchronous ranks detect failed peers here.
         let mut kv_store = self.step.exchange.end(self.session)?;
         if let Some(used) = kv_store.as_mut().filter(|_| !self.timer.weight_waits().is_empty()) {
@@ -162,6 +173,7 @@ impl<'a> TimedLoop<'a> {
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
         let fingerprints = self.step.fingerprints()?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
+        let checkpoints = self.checkpoints.written().to_vec();
         let TimedLoop { samples, recorded, graphs, .. } = self;
         Ok(RankMeasurements {
             samples,
@@ -173,6 +185,7 @@ impl<'a> TimedLoop<'a> {
             compression,
             input,
             epochs,
+            checkpoints,
             profiles,
             fingerprints,
             graphs,
@@ -234,11 +247,13 @@ impl<'a> TimedLoop<'a> {
         })
     }
 
-    fn save(&mut self, iteration: u32, wall: Seconds) -> Result<()> {
-        let TimedLoop { session, header, step, recorded, epochs, .. } = self;
+    /// Saves a checkpoint in a pause that began at `started`.
+    fn save(&mut self, iteration: u32, wall: Seconds, started: Instant) -> Result<()> {
+        let TimedLoop { session, header, step, recorded, epochs, checkpoints, progress, .. } = self;
         let input = record::input(session.world, &step.batches, self.input_before.as_ref())?;
-        let saved = SavedProgress::new(header, &recorded.iterations, &epochs.ends, input, wall);
-        checkpoint::save(step, session, &header.config, &saved, step.batches_seen(header, iteration))
+        let saved = SavedProgress::new(header, &recorded.iterations, &epochs.ends, input, checkpoints.written(), wall);
+        let batches = step.batches_seen(header, iteration);
+        checkpoints.save((step, session), &header.config, &saved, batches, started, progress)
     }
 }
 
