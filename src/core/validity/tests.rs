@@ -172,6 +172,7 @@ fn run_resumed_elsewhere_gets_a_warning() {
         started: Seconds(100.0),
         wall_before: Seconds(4.0),
         changes: changes.iter().copied().map(str::to_owned).collect(),
+        interruption: None,
     };
     record.header.resumptions = vec![part(&[])];
     assert_eq!(warnings(&record, 10), []);

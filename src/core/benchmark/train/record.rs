@@ -16,6 +16,7 @@ use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::checkpoint_write::CheckpointWrite;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::Fingerprints;
+use crate::benchmark::train::interruption::Interruption;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::program::ProgramUse;
@@ -138,7 +139,7 @@ impl RunHeader {
     }
 }
 
-/// One resumption of a run from its checkpoint.
+/// One resumption of a run from its checkpoint, or from the start after an interruption without one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Resumption {
     /// Iterations covered by the checkpoint; the record contains them as measured before the resumption.
@@ -150,6 +151,9 @@ pub struct Resumption {
     /// Hosts, devices and software that changed, each with the old and the new name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
+    /// Interruption after which `--restarts` started the run again; `None` for a run that was resumed by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
 }
 
 /// The search of `--autotune`.
@@ -560,6 +564,7 @@ mod tests {
             started: Seconds(started),
             wall_before: Seconds(wall_before),
             changes: Vec::new(),
+            interruption: None,
         };
         record.header.resumptions = vec![part(1, 1.75e9, 0.25), part(1, 1.8e9, 0.25)];
         assert_eq!((record.header.iterations_before(), record.period()), (1, [1.8e9, 1.8e9 + 0.75].map(Seconds)));

@@ -17,7 +17,7 @@ use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::session::{self, SessionConfig};
+use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 
 /// An input command.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +50,11 @@ where
     let cases = [config.case()];
     let judged = JudgedRun { run: config, judge };
     Live::during((judged.kind(), judged.rules().printer), launch, out, |live| {
-        let (repeat, cooldown) = (&[], Duration::ZERO);
-        session::run(SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, live }, &judged)
+        let (repeat, cooldown, restarts) = (&[], Duration::ZERO, &RestartConfig::NONE);
+        session::run(
+            SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, restarts, live },
+            &judged,
+        )
     })?;
     Ok(())
 }

@@ -48,6 +48,9 @@ pub struct SavedProgress {
     pub checkpoints: Vec<CheckpointWrite>,
     /// Completed iterations.
     pub iterations: Vec<Iteration>,
+    /// Time to read this progress and to restore the state.
+    #[serde(skip)]
+    pub load: Seconds,
 }
 
 /// Name of the tensor with the progress, as JSON in bytes.
@@ -75,6 +78,7 @@ impl SavedProgress {
             input,
             checkpoints: checkpoints.to_vec(),
             iterations: iterations.to_vec(),
+            load: Seconds::default(),
         }
     }
 

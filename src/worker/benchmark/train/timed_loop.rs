@@ -21,7 +21,6 @@ use crate::benchmark::train::step::Step;
 use crate::job::heartbeat;
 use crate::job::host_watch::HostWatch;
 use crate::job::session::Session;
-use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
 use crate::measure::trace::{Profiles, TracedRun, Tracer, recorder};
 use crate::model::network::NamedTensor;
@@ -48,7 +47,7 @@ pub struct TimedLoop<'a> {
 }
 
 impl<'a> TimedLoop<'a> {
-    /// Prints the header and starts the clocks. A run that continues from `saved` is warmed up again.
+    /// Prints the header and starts the clocks.
     pub fn start(
         session: &'a Session<'a>,
         header: &'a RunHeader,
@@ -67,10 +66,6 @@ impl<'a> TimedLoop<'a> {
             Some(_) => config.loss_scale,
             None => 1.0,
         };
-        if is_continued {
-            rewarm(config.warmup.min(before), session.world, step)?;
-            checkpoint::reseed(session, config, before);
-        }
         let timer = StepTimer::new(session.device(), before, config.warmup, first_scale);
         heartbeat::enter(Stage::Ready);
         let tracer = Tracer::start(&config.trace, traced_iterations(config, before, session), session)?;
@@ -297,9 +292,12 @@ fn gradient_arrays(header: &RunHeader, step: &Step) -> Vec<GradientArray> {
     step.model.tensors.parameters.iter().rev().map(array).collect()
 }
 
-/// Runs steps without their update to warm up a run that continues, then restores the running statistics.
-fn rewarm(steps: u32, world: &World, step: &mut Step) -> Result<()> {
+/// Runs steps without their update to warm up a run that continues after `before` iterations, then restores the running
+/// statistics and the random numbers. All ranks call this together.
+pub fn rewarm(config: &TrainConfig, before: u32, session: &Session, step: &mut Step) -> Result<()> {
     let statistics = step.model.copy_of_statistics();
-    (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;
-    step.model.restore(&statistics)
+    (0..config.warmup.min(before)).try_for_each(|_| step.timed_rehearsal(session.world).map(drop))?;
+    step.model.restore(&statistics)?;
+    checkpoint::reseed(session, config, before);
+    Ok(())
 }
