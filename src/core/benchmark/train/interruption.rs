@@ -1,9 +1,9 @@
-//! Interruptions of a run that the launcher ended and started again (`sweep --restarts`).
+//! Resumptions of a run from its checkpoint, and the interruptions after which the launcher started it again
+//! (`sweep --restarts`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::train::record::Resumption;
 use crate::dimension::Seconds;
 
 /// Environment variable with the [`RestartHistory`] of a job as JSON.
@@ -11,6 +11,23 @@ pub const RESTARTS_VARIABLE: &str = "RINGMARK_RESTARTS";
 
 /// Largest difference between two texts of the same time.
 const SAME_TIME: f64 = 1e-3;
+
+/// One resumption of a run from its checkpoint, or from the start after an interruption without one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Resumption {
+    /// Iterations covered by the checkpoint; the record contains them as measured before the resumption.
+    pub behind: u32,
+    /// Time of the resumption, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// Wall-clock time of the iterations before, on rank 0.
+    pub wall_before: Seconds,
+    /// Hosts, devices and software that changed, each with the old and the new name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+    /// Interruption after which `--restarts` started the run again; `None` for a run that was resumed by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interruption: Option<Interruption>,
+}
 
 /// An interruption, and the time that it cost. Between the last progress and the next one, training lost
 /// `detection + stop + start + load`, and then the time of the iterations that it repeated.

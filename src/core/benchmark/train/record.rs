@@ -16,7 +16,7 @@ use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::checkpoint_write::CheckpointWrite;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::Fingerprints;
-use crate::benchmark::train::interruption::Interruption;
+use crate::benchmark::train::interruption::Resumption;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::program::ProgramUse;
@@ -137,23 +137,6 @@ impl RunHeader {
             }
         }
     }
-}
-
-/// One resumption of a run from its checkpoint, or from the start after an interruption without one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Resumption {
-    /// Iterations covered by the checkpoint; the record contains them as measured before the resumption.
-    pub behind: u32,
-    /// Time of the resumption, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// Wall-clock time of the iterations before, on rank 0.
-    pub wall_before: Seconds,
-    /// Hosts, devices and software that changed, each with the old and the new name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<String>,
-    /// Interruption after which `--restarts` started the run again; `None` for a run that was resumed by hand.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interruption: Option<Interruption>,
 }
 
 /// The search of `--autotune`.

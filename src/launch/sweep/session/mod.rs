@@ -7,7 +7,7 @@ mod restart;
 mod table;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,14 +21,13 @@ use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
-use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::doctor::command::check_before_jobs;
 use crate::launch::doctor::host::InspectionSettings;
 use crate::launch::doctor::report;
 use crate::launch::job::job_launch::{JobFiles, NeededMemory};
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{Printer, print_line};
+use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob,
@@ -43,6 +42,7 @@ use crate::launch::sweep::schedule::Schedule;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 pub use crate::launch::sweep::session::restart::RestartConfig;
+use crate::launch::sweep::session::restart::{Restarter, SessionHosts};
 use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
 
@@ -73,8 +73,8 @@ pub struct SessionConfig<'a> {
 /// Runs `benchmark`, or prints the commands that would run; returns the jobs that ran.
 pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
     let launcher = Launcher::new(config.launch, config.cases)?;
-    let (hosts, spares) = (config.launch.hosts.clone(), config.restarts.spare_hosts.clone().into());
-    let mut session = Session { config, benchmark, launcher, hosts, spares, printer: benchmark.rules().printer };
+    let hosts = SessionHosts::new(&config.launch.hosts, config.restarts);
+    let mut session = Session { config, benchmark, launcher, hosts, printer: benchmark.rules().printer };
     if config.launch.dry_run { session.print_commands().map(|()| Vec::new()) } else { session.run() }
 }
 
@@ -82,10 +82,7 @@ struct Session<'a, B: Benchmark> {
     config: SessionConfig<'a>,
     benchmark: &'a B,
     launcher: Launcher<'a>,
-    /// Hosts of the ranks: those of the configuration, with spare hosts in the place of lost ones.
-    hosts: Hosts,
-    /// Spare hosts that are not used yet.
-    spares: VecDeque<Host>,
+    hosts: SessionHosts,
     printer: Printer,
 }
 
@@ -259,7 +256,7 @@ impl<B: Benchmark> Session<'_, B> {
 
     fn runner(&self) -> JobRunner<'_, B> {
         let Session { config: SessionConfig { launch, live, .. }, benchmark, launcher, hosts, printer, .. } = self;
-        JobRunner { benchmark, launch, launcher, hosts, printer, live }
+        JobRunner { benchmark, launch, launcher, hosts: &hosts.used, printer, live }
     }
 
     /// Describes the job that was interrupted, and how much of the plan is finished.
@@ -271,6 +268,34 @@ impl<B: Benchmark> Session<'_, B> {
                 format!("interrupted {place} {title}; {finished} of {} runs are complete", schedule.plan.len())
             }
             None => format!("interrupted {place} {title}; complete cases are in {}", self.config.out.display()),
+        }
+    }
+
+    /// Runs a job, and again after each loss as often as requested.
+    fn run_with_restarts(
+        &mut self,
+        job: &PlannedJob,
+        progress: &SessionProgress,
+        schedule: &mut Schedule,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<EndedJob<B::Figures>> {
+        let SessionConfig { launch, out, restarts, .. } = self.config;
+        let mut job = job.clone();
+        loop {
+            let ended = self.runner().execute(&job, progress, schedule.ledger.as_mut(), interrupt)?;
+            let is_restarted = restarts.number > 0 && !interrupt.is_set();
+            let (Some(loss), Some(ledger), true) = (&ended.loss, &schedule.ledger, is_restarted) else {
+                return Ok(ended);
+            };
+            let Session { benchmark, launcher, hosts, printer, .. } = self;
+            let restarter = Restarter { limit: restarts.number, launch, launcher, out, printer: *printer, interrupt };
+            match restarter.next_job(*benchmark, (&ended.job, loss), ledger, hosts) {
+                Ok(next) => job = next,
+                Err(error) => {
+                    print_error(&format!("{}: no restart: {error:#}", job.title));
+                    return Ok(ended);
+                }
+            }
         }
     }
 
