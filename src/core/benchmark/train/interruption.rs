@@ -44,7 +44,7 @@ pub struct Interruption {
     pub redone: u32,
     /// Time at which all processes had ended, seconds since 1970 UTC.
     pub stopped: Seconds,
-    /// Time from the last output of the job until the launcher knew of the failure.
+    /// Time from the last iteration that rank 0 had printed until the launcher knew of the failure.
     pub detection: Seconds,
     /// Time from then until all processes had ended.
     pub stop: Seconds,

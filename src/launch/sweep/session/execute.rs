@@ -1,12 +1,13 @@
 //! Runs one job of a session: starts and watches it, and derives its outcome from its end and its record.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::interruption::{self, Interruption};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::MemoryShortage;
+use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::manifest::{ObservedEnvironment, RunState};
 
 use crate::launch::cluster::hosts::Hosts;
@@ -83,11 +84,10 @@ impl<B: Benchmark> JobRunner<'_, B> {
         look(&mut follower, WatchedRanks::none());
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(&launch, rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
-        let (mut last_output, mut continued) = (start, None);
+        let mut times = JobTimes { start, last_iteration: start, continued: None };
         let end = launch.run(self.launch.starter, limits, interrupt, &query, |event| match event {
             JobEvent::Block(block) => {
-                last_output = Instant::now();
-                continued = split_lines(block).find_map(interruption::parse_times).or(continued);
+                times.update(block, Instant::now());
                 let mut follow = || split_lines(block).try_for_each(|line| follower.line(line));
                 if self.benchmark.rules().shows_output { display.above(follow) } else { follow() }
             }
@@ -100,32 +100,8 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let now = Instant::now();
         let mut position = seen(job, now - start, WatchedRanks::none());
         follower.observe(&mut position, now);
-        let loss = end.as_ref().ok().filter(|end| is_loss(&launch, end, position.iteration)).map(|end| {
-            let [detection, stop] = [end.detected.saturating_duration_since(last_output), now - end.detected];
-            let [detection, stop, took] = [detection, stop, now - start].map(|time| Seconds(time.as_secs_f64()));
-            let stopped = Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
-            let cause = end.ended.failure(self.launch.starter).unwrap_or_default();
-            let hosts = launch.process_hosts();
-            let is_stopped = matches!(end.ended, ProcessOutcome::Stopped(_));
-            let suspects =
-                end.culprits.iter().filter(|_| is_stopped).filter_map(|process| hosts.get(*process as usize));
-            JobLoss {
-                started: Seconds(stopped.0 - took.0),
-                interruption: Interruption {
-                    cause,
-                    replaced: Vec::new(),
-                    iteration: position.iteration,
-                    redone: 0,
-                    stopped,
-                    detection,
-                    stop,
-                    start: None,
-                    load: None,
-                },
-                continued,
-                suspects: suspects.map(|host| (*host).to_owned()).collect(),
-            }
-        });
+        let is_lost = |end: &&JobEnd| is_loss(&launch, end, position.iteration);
+        let loss = end.as_ref().ok().filter(is_lost).map(|end| self.loss(&launch, end, position.iteration, &times));
         let outcome = match end {
             Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.rules().expects_shortage => {
                 JobOutcome::OutOfMemory(memory)
@@ -145,6 +121,31 @@ impl<B: Benchmark> JobRunner<'_, B> {
             checkpoint.remove()?;
         }
         Ok(EndedJob { loss, ..EndedJob::new(job.clone(), Some(start.elapsed()), false, outcome) })
+    }
+
+    /// Describes the loss that ended a job just now after `iteration`.
+    fn loss(&self, launch: &JobLaunch, end: &JobEnd, iteration: u32, times: &JobTimes) -> JobLoss {
+        let (now, seconds) = (Instant::now(), |time: Duration| Seconds(time.as_secs_f64()));
+        let stopped = seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let hosts = launch.process_hosts();
+        let is_stopped = matches!(end.ended, ProcessOutcome::Stopped(_));
+        let suspects = end.culprits.iter().filter(|_| is_stopped).filter_map(|process| hosts.get(*process as usize));
+        JobLoss {
+            started: Seconds(stopped.0 - seconds(now - times.start).0),
+            interruption: Interruption {
+                cause: end.ended.failure(self.launch.starter).unwrap_or_default(),
+                replaced: Vec::new(),
+                iteration,
+                redone: 0,
+                stopped,
+                detection: seconds(end.detected.saturating_duration_since(times.last_iteration)),
+                stop: seconds(now - end.detected),
+                start: None,
+                load: None,
+            },
+            continued: times.continued,
+            suspects: suspects.map(|host| (*host).to_owned()).collect(),
+        }
     }
 
     /// Derives the outcome from the end of a job and its record, or from why there is none.
@@ -218,6 +219,26 @@ impl<B: Benchmark> JobRunner<'_, B> {
             print_error(&format!("{}: last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }
         Ok(())
+    }
+}
+
+/// Times of a job, from its output.
+struct JobTimes {
+    start: Instant,
+    /// Arrival of the line of the last iteration; the start before the first one.
+    last_iteration: Instant,
+    /// Start and load times of a job that continues after an interruption.
+    continued: Option<[Seconds; 2]>,
+}
+
+impl JobTimes {
+    fn update(&mut self, block: &[u8], now: Instant) {
+        for line in split_lines(block) {
+            if matches!(dlperf::parse(line), LogLine::Iteration { .. }) {
+                self.last_iteration = now;
+            }
+            self.continued = interruption::parse_times(line).or(self.continued);
+        }
     }
 }
 

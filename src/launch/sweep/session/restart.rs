@@ -16,7 +16,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error};
 use crate::launch::local::results_folder;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
-use crate::launch::sweep::benchmark::{Benchmark, JobLoss, PlanContext, PlannedJob};
+use crate::launch::sweep::benchmark::{Benchmark, JobCheckpoint, JobLoss, PlanContext, PlannedJob};
 use crate::launch::sweep::ledger::Ledger;
 
 /// Restarts of the jobs of a session.
@@ -78,11 +78,13 @@ impl Restarter<'_> {
             (last.start, last.load) = (Some(start), Some(load));
         }
         let replaced = self.replace_lost_hosts(job, loss, hosts)?;
-        let environment = self.launcher.environment();
-        let context = PlanContext { environment, resumed: Some(ledger.conditions()), is_restart: true };
-        let plan = benchmark.plan(context)?;
-        let mut next = plan.into_iter().find(|next| next.run == job.run).context("the job is no longer in the plan")?;
-        let source = self.source(&mut next, &replaced, &hosts.used);
+        let mut next = self.planned(benchmark, job, ledger)?;
+        if let Some(checkpoint) = self.unreadable_checkpoint(&next, &replaced, &hosts.used) {
+            checkpoint.remove()?;
+            next = self.planned(benchmark, job, ledger)?;
+        }
+        let resumed = next.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_resumed);
+        let source = resumed.map_or("the start".to_owned(), |it| format!("checkpoint {}", it.file.display()));
         let spares: String = replaced.iter().map(|one| format!(", {} instead of {}", one.spare, one.host)).collect();
         let cause = &loss.interruption.cause;
         self.printer.line(&format!("{}: restart {number} of {limit} from {source}{spares}: {cause}", job.title));
@@ -90,15 +92,25 @@ impl Restarter<'_> {
         Ok(PlannedJob { restarts: Some(history), ..next })
     }
 
-    /// Describes where the job continues: a checkpoint that the host of rank 0 cannot read is not used.
-    fn source(&self, job: &mut PlannedJob, replaced: &[ReplacedHost], hosts: &Hosts) -> String {
-        let Some(checkpoint) = job.checkpoint.as_mut().filter(|checkpoint| checkpoint.is_resumed) else {
-            return "the start".to_owned();
-        };
+    /// Plans `job` again, as `--resume` does: it continues from its checkpoint if there is one.
+    fn planned<B: Benchmark>(&self, benchmark: &B, job: &PlannedJob, ledger: &Ledger) -> anyhow::Result<PlannedJob> {
+        let environment = self.launcher.environment();
+        let plan = benchmark.plan(PlanContext { environment, resumed: Some(ledger.conditions()), is_restart: true })?;
+        plan.into_iter().find(|next| next.run == job.run).context("the job is no longer in the plan")
+    }
+
+    /// Returns the checkpoint if a spare host has rank 0 and does not see the file.
+    fn unreadable_checkpoint<'a>(
+        &self,
+        job: &'a PlannedJob,
+        replaced: &[ReplacedHost],
+        hosts: &Hosts,
+    ) -> Option<&'a JobCheckpoint> {
+        let checkpoint = job.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_resumed)?;
         let first = &hosts.for_case(job.case)[0];
         let is_moved = replaced.iter().any(|one| one.spare == first.name);
         if !is_moved || self.launcher.has_file(first, &checkpoint.file, self.interrupt) {
-            return format!("checkpoint {}", checkpoint.file.display());
+            return None;
         }
         print_error(&format!(
             "warning: {} does not see the checkpoint {}, so the run begins again: put --out on storage that all hosts \
@@ -106,7 +118,7 @@ impl Restarter<'_> {
             first.name,
             checkpoint.file.display()
         ));
-        "the start".to_owned()
+        Some(checkpoint)
     }
 
     /// Puts spare hosts in the place of the job's hosts that do not answer, and of those that the watchdog names as long
