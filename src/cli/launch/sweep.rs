@@ -199,8 +199,6 @@ impl SweepOptions {
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &train.trace).map_err(usage)?;
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
-        filled_in.push(Setting::new("restarts", vec![self.restarts.to_string()]));
-        filled_in.push(Setting::new("spare-hosts", self.spare_hosts.iter().cloned().collect()));
         sweep.launch.save_config = self.config_file.into_saved::<TrainConfig>("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
         sweep.restarts = restarts(self.restarts, self.spare_hosts.as_deref(), &sweep.launch.hosts).map_err(usage)?;
