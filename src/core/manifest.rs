@@ -193,7 +193,15 @@ impl Mismatch {
     fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Mismatch> {
         (then != now).then(|| Mismatch { what: what.into(), then: then.cloned(), now: now.cloned() })
     }
+
+    /// Returns true if the same ranks ran on a host of another name.
+    pub fn is_host_name(&self) -> bool {
+        self.what.starts_with(HOST_NAME)
+    }
 }
+
+/// Start of [`Mismatch::what`] for the name of a host.
+const HOST_NAME: &str = "name of host";
 
 /// Condition with the name of the machine that started the sweep, if ranks run on it.
 pub const STARTER: &str = "this machine";
@@ -242,7 +250,7 @@ impl ObservedEnvironment {
     pub fn mismatches(&self, now: &ObservedEnvironment) -> Vec<Mismatch> {
         let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
-            found.extend(Mismatch::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
+            found.extend(Mismatch::new(format!("{HOST_NAME} {}", index + 1), Some(&then.name), Some(&now.name)));
             for (rank, (then, device)) in then.devices.iter().zip(&now.devices).enumerate() {
                 found.extend(Mismatch::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
             }
@@ -524,6 +532,7 @@ mod tests {
             lines(&known.mismatches(&other)),
             ["device 1 of a: H100 then, A100 now", "name of host 2: b then, c now"]
         );
+        assert_eq!(known.mismatches(&other).iter().map(Mismatch::is_host_name).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod gridengine;
 mod hostile;
 mod kv_store_faults;
 mod program;
+mod restarts;
 mod resume;
 mod resume_disk;
 mod resume_training;

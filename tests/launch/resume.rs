@@ -581,7 +581,7 @@ fn resume_requires_a_readable_manifest() {
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
     expect![[r#"
-        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 45 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
+        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 46 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the message above
     "#]].assert_eq(&without_paths(&stderr));

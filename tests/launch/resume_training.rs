@@ -154,6 +154,24 @@ fn resume_from_checkpoint_is_bitwise_identical() {
         "{stdout}{stderr}"
     );
     assert!(succeeds_silently(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));
+    let written = |record: &RunRecord| record.end.as_ref().expect("an end").checkpoints.clone();
+    let numbers = |record: &RunRecord| written(record).iter().map(|write| write.iteration).collect::<Vec<_>>();
+    let due: Vec<u32> = (1..=21).map(|number| 7 * number).collect();
+    assert_eq!(numbers(&whole), due);
+    // A file does not contain its own times.
+    assert_eq!(numbers(&resumed), due.into_iter().filter(|at| !behind.contains(at)).collect::<Vec<_>>());
+    let (_, text, _) = run(ringmark("extract").arg(sandbox.path("whole")));
+    let row = text.split_once("\nCheckpoints (--checkpoint-every), median run\n").expect(&text).1;
+    let row = row.lines().find(|line| line.starts_with("1n2g ")).expect(row);
+    assert_eq!(row.split_whitespace().nth(1), Some("21"), "{row}");
+    let (_, json, _) = run(ringmark("extract --json -").arg(sandbox.path("whole")));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let (cost, writes) = (&json["rows"][0]["checkpoints"], written(&whole));
+    assert_eq!(cost["checkpoints"], 21);
+    assert_eq!(cost["bytes"], writes.iter().map(|write| write.bytes.0).sum::<u64>());
+    let stall: f64 = writes.iter().map(|write| write.stall.0).sum();
+    let share = stall / (stall + whole.end.as_ref().expect("an end").wall.0);
+    assert!((cost["share_of_training"].as_f64().expect("a share") - share).abs() < 1e-9, "{cost}");
 }
 
 #[test]

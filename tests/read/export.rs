@@ -329,8 +329,13 @@ fn mlflow_has_a_run_for_each_run() {
 #[test]
 fn resumed_run_contains_its_break() {
     let mut learned = run_with_epochs(1);
-    let part =
-        Resumption { behind: 3, started: Seconds(1.7e9 + 600.0), wall_before: Seconds(2.2575), changes: Vec::new() };
+    let part = Resumption {
+        behind: 3,
+        started: Seconds(1.7e9 + 600.0),
+        wall_before: Seconds(2.2575),
+        changes: Vec::new(),
+        interruption: None,
+    };
     learned.header.resumptions = vec![part];
     let times = TimeLine::from_record(&learned);
     let since = |time: Seconds| time.0 - 1.7e9;

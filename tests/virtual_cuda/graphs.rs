@@ -139,7 +139,10 @@ fn graphs_keep_results_of_epochs_and_resumed_runs() {
         let run = virtual_gpus(1, graphs, &options).file("--checkpoint", &checkpoint).file("--data", &data);
         run.file("--validate", &data)
     };
-    let (graphs, launches) = (run_successfully(run("on", "", "graphs")), run_successfully(run("off", "", "launches")));
+    let (graphs, launches) = (
+        run_successfully(run("on", "", "graphs")),
+        run_successfully(run("off", "--checkpoint-mode async", "launches")),
+    );
     assert_same(&graphs, &launches, "epochs");
     assert_uses_graphs(&graphs, "epochs");
     let validations = |trained: &Trained| -> Vec<Option<f64>> {

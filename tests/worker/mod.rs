@@ -2,6 +2,7 @@
 
 mod autotune;
 mod binding;
+mod checkpoints;
 mod compression;
 mod hierarchical;
 mod images;

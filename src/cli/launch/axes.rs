@@ -21,6 +21,7 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::plan::{Axes, BatchSizes, reject_duplicates};
+use crate::launch::sweep::session::RestartConfig;
 
 /// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
@@ -203,6 +204,7 @@ impl AxesOptions {
             cooldown: Duration::from_secs(self.cooldown),
             resume: self.resume,
             repeat: self.repeat,
+            restarts: RestartConfig::NONE,
             profile: defaults.profile,
             device: defaults.device,
             device_name: defaults.device_name,
@@ -240,7 +242,7 @@ fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
 /// Returns the axes of `sweep` followed by the `others`, for an options file. Each axis uses the option for one value
 /// or for several. The threads per rank are included if this machine determines them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
-    let threads = sweep.threads(PlanContext { environment: &machine.environment, resumed: None });
+    let threads = sweep.threads(PlanContext { environment: &machine.environment, resumed: None, is_restart: false });
     let Axes { models, dtypes, batch_sizes, sequence_lengths, kv_stores, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
         Setting::derived("profile", vec![sweep.profile.to_string()]),

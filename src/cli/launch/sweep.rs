@@ -1,9 +1,10 @@
 //! Options of `ringmark sweep`.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::path::{self, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
@@ -12,6 +13,7 @@ use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, KvStore, SampleSiz
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
+use ringmark_core::options::value::number;
 use ringmark_input::dataset::Dataset;
 
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
@@ -21,11 +23,13 @@ use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace;
 use crate::launch::cluster::hosts::Hosts;
+use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::cost::EpochImages;
 use crate::launch::sweep::plan::BatchSizes;
+use crate::launch::sweep::session::RestartConfig;
 use crate::launch::sweep::suite::{self, Suite};
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 use crate::launch::sweep::trials::tuned_option::{TUNED, TunedOption};
@@ -114,6 +118,13 @@ pub struct SweepOptions {
     /// Options for servers.
     #[command(flatten)]
     servers: ServerOptions,
+    /// Start a run again after the loss of a rank, a process or a host, at most N times: from its last checkpoint with
+    /// --checkpoint-every, otherwise from the start
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=10_000_u32))]
+    restarts: u32,
+    /// Hosts that take the place of lost ones at a restart, in this order, as --hosts; each is checked before
+    #[arg(long, value_name = "HOSTS")]
+    spare_hosts: Option<String>,
     /// Values of options that are tried before the sweep.
     #[arg(long, value_name = "NAME=VALUE,..", help = autotune_over_help())]
     autotune_over: Vec<TunedOption>,
@@ -190,6 +201,7 @@ impl SweepOptions {
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved::<TrainConfig>("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
+        sweep.restarts = restarts(self.restarts, self.spare_hosts.as_deref(), &sweep.launch.hosts).map_err(usage)?;
         let size = sample_size(&sweep, &train)?;
         for (option, files) in [("--data", &train.data), ("--validate", &train.learning.validate)] {
             data::check(option, files, size, &machine, &sweep.launch)?;
@@ -200,6 +212,18 @@ impl SweepOptions {
         train_checks::check_epochs(&sweep, &train, items)?;
         Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search })
     }
+}
+
+/// Returns the restarts; the spare hosts must not be among `hosts`.
+fn restarts(number: u32, spare_hosts: Option<&str>, hosts: &Hosts) -> anyhow::Result<RestartConfig> {
+    let spares = spare_hosts.map(|text| TypedHosts::parse(text)?.into_hosts(iter::repeat(0))).transpose();
+    let spare_hosts = spares.context("--spare-hosts")?.map(|spares| spares.all().to_vec()).unwrap_or_default();
+    let used = spare_hosts.iter().find(|spare| hosts.all().iter().any(|host| host.name == spare.name));
+    if let Some(used) = used {
+        bail!("--spare-hosts {}: the host is in --hosts already: remove it from one of them", used.name);
+    }
+    ensure!(number > 0 || spare_hosts.is_empty(), "--spare-hosts needs restarts: add --restarts N");
+    Ok(RestartConfig { number, spare_hosts })
 }
 
 /// Makes paths absolute, because ranks on other hosts start in another folder.

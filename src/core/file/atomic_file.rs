@@ -8,8 +8,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IntoInnerError};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::dimension::{Bytes, Seconds};
 
 /// Writes `path` atomically: `content` writes to a part file in the same folder, which then replaces `path`. If
 /// anything fails, the part file is removed, the old file stays, and the error names `path`.
@@ -20,6 +23,18 @@ pub fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<(
         output.into_inner().map_err(IntoInnerError::into_error)?;
         Ok(())
     })
+    .map(drop)
+}
+
+/// Size of a file that was written, and the time that it took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WrittenFile {
+    /// Size of the file; 0 for a device or pipe.
+    pub bytes: Bytes,
+    /// Time to write the content, without the sync.
+    pub write: Seconds,
+    /// Time to sync the file, rename it and sync the folder.
+    pub sync: Seconds,
 }
 
 /// Refuses a `path` that [`write()`] could not write now; leaves no file behind.
@@ -64,16 +79,24 @@ pub fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Same as [`write()`], for a library that opens files itself: `content` receives the path of the part file.
-pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> Result<WrittenFile> {
     let write = || {
+        let started = Instant::now();
         // A device or pipe must not be replaced by a file: anything but a regular file is written directly.
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return content(path);
+            return content(path).map(|()| WrittenFile::default());
         }
         let part = part_path(path).context("not a file name")?;
-        // A full or remote disk may report its errors only on sync.
-        let synchronized = || File::open(&part)?.sync_all();
-        let written = content(&part).and_then(|()| Ok(synchronized().and_then(|()| publish(&part, path))?));
+        let published = || -> Result<WrittenFile> {
+            let write = started.elapsed();
+            let file = File::open(&part)?;
+            // A full or remote disk may report its errors only on sync.
+            file.sync_all()?;
+            publish(&part, path)?;
+            let [write, sync] = [write, started.elapsed() - write].map(|time| Seconds(time.as_secs_f64()));
+            Ok(WrittenFile { bytes: Bytes(file.metadata()?.len()), write, sync })
+        };
+        let written = content(&part).and_then(|()| published());
         if written.is_err() {
             // The part file is missing if it could not be created.
             let _ = fs::remove_file(&part);
@@ -161,9 +184,8 @@ pub fn publish(part: &Path, path: &Path) -> io::Result<()> {
 }
 
 fn synchronize_folder(path: &Path) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The new file is complete already: failing to sync the folder does not damage it.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
 }
 
 /// Returns true for the name of a part file, which only a killed writer leaves behind.
@@ -173,6 +195,22 @@ pub fn is_part(path: &Path) -> bool {
         Some(!name.is_empty() && process.parse::<u32>().is_ok())
     };
     parts().unwrap_or(false)
+}
+
+/// Removes the part files of `path` that killed writers left behind. No other process may be writing it.
+pub fn remove_parts(path: &Path) {
+    let Some(prefix) = path.file_name().map(|name| format!(".{}.", name.to_string_lossy())) else { return };
+    for file in fs::read_dir(folder_of(path)).into_iter().flatten().flatten() {
+        let is_of_path = file.file_name().to_string_lossy().starts_with(&prefix);
+        if is_of_path && is_part(&file.path()) {
+            // A part file that cannot be removed only takes disk space.
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns `.<name>.<process>.part` in the same folder: on the same file system, and unique to this process.
@@ -267,6 +305,18 @@ mod tests {
         {
             assert!(!is_part(Path::new(name)), "{name}");
         }
+    }
+
+    #[test]
+    fn only_the_parts_of_a_file_are_removed() {
+        let folder = Folder::new();
+        for name in [".result.json.4711.part", ".result.json.12.part", ".result.json.x.part", ".other.json.4711.part"] {
+            fs::write(folder.0.join(name), "half").expect("written");
+        }
+        remove_parts(&folder.path());
+        let mut left = folder.names();
+        left.sort();
+        assert_eq!(left, [".other.json.4711.part", ".result.json.x.part"]);
     }
 
     #[test]
@@ -371,7 +421,9 @@ mod tests {
     #[test]
     fn library_receives_part_file_path() {
         let folder = Folder::new();
-        write_by_name(&folder.path(), |part| Ok(fs::write(part, "text")?)).expect("written");
+        let written = write_by_name(&folder.path(), |part| Ok(fs::write(part, "text")?)).expect("written");
+        assert_eq!(written.bytes, Bytes(4));
+        assert!(written.sync.0 > 0.0 && written.write.0 > 0.0, "{written:?}");
         assert_eq!(fs::read_to_string(folder.path()).expect("read"), "text");
         assert_eq!(folder.names(), ["result.json"]);
     }

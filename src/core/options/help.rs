@@ -115,7 +115,11 @@ const GROUPS: [Group; 7] = [
         common: &["hosts", "hostfile", "launcher", "device", "interface", "sync"],
         others: &["gpus", "launcher-args", "ssh-port", "worker", "no-doctor"],
     },
-    Group { heading: "Time limits", common: &["timeout", "stall-timeout"], others: &["inject"] },
+    Group {
+        heading: "Time limits and faults",
+        common: &["timeout", "stall-timeout"],
+        others: &["restarts", "spare-hosts", "inject"],
+    },
     Group {
         heading: "Gradient exchange",
         common: &["backend", "wire", "kv-store"],
@@ -161,6 +165,7 @@ const GROUPS: [Group; 7] = [
             "init",
             "checkpoint",
             "checkpoint-every",
+            "checkpoint-mode",
             "from-checkpoint",
         ],
     },

@@ -6,8 +6,9 @@ use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
 use crate::benchmark::kv_store::{KvStoreUse, LostRank};
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::{FingerprintedValues, Fingerprints, RankDifference};
+use crate::benchmark::train::interruption::Resumption;
 use crate::benchmark::train::iteration::Iteration;
-use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
+use crate::benchmark::train::record::{RunEnd, RunHeader};
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::benchmark::{RunLabel, RunProfile};
@@ -172,6 +173,7 @@ fn run_resumed_elsewhere_gets_a_warning() {
         started: Seconds(100.0),
         wall_before: Seconds(4.0),
         changes: changes.iter().copied().map(str::to_owned).collect(),
+        interruption: None,
     };
     record.header.resumptions = vec![part(&[])];
     assert_eq!(warnings(&record, 10), []);

@@ -161,6 +161,12 @@ impl Hosts {
         &self.hosts[..count]
     }
 
+    /// Returns the same hosts with `spare` in the place of the host named `lost`.
+    pub fn with_spare(&self, lost: &str, spare: &Host) -> Hosts {
+        let replace = |host: &Host| if host.name == lost { spare.clone() } else { host.clone() };
+        Hosts { source: self.source.clone(), hosts: self.hosts.iter().map(replace).collect() }
+    }
+
     /// Returns the case that uses every host, each with as many ranks as the smallest of them takes.
     pub fn full_case(&self) -> Case {
         let smallest = self.hosts.iter().map(|host| host.slots).min().unwrap_or(1);

@@ -9,6 +9,7 @@ use ringmark_core::dimension::DeviceChoice;
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::SshOptions;
 use crate::launch::cluster::sync::Sync;
+use crate::launch::doctor::checks::finding::{Finding, Severity};
 use crate::launch::doctor::examination::{Examination, examine};
 use crate::launch::doctor::host::InspectionSettings;
 use crate::launch::doctor::network::NetworkTestScope;
@@ -105,4 +106,13 @@ pub fn check_before_jobs(visit: &InspectionSettings, hosts: &[Host]) -> anyhow::
         );
     }
     Ok(examination)
+}
+
+/// Checks the last of `hosts`, a spare host, beside the others. The error lists what the doctor finds wrong with it.
+pub fn check_spare_host(visit: &InspectionSettings, hosts: &[Host]) -> anyhow::Result<()> {
+    let examination = examine(visit, hosts, NetworkTestScope::Quick)?;
+    let is_error = |finding: &&Finding| finding.severity == Severity::Error && finding.number + 1 == hosts.len();
+    let errors: Vec<&str> = examination.findings.iter().filter(is_error).map(|finding| finding.what.as_str()).collect();
+    ensure!(errors.is_empty(), "{}", errors.join("; "));
+    Ok(())
 }

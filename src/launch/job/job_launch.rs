@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ringmark_core::benchmark::train::RestartHistory;
 use ringmark_core::dimension::{Bytes, Case};
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 use ringmark_core::host::{HostLoad, InitialLoad};
@@ -94,6 +95,8 @@ pub struct JobLaunch<'a> {
     pub environment: &'a LaunchEnvironment,
     /// Loads of the hosts on which other programs ran before the first job.
     pub busy: &'a [HostLoad],
+    /// Earlier attempts of a run that is started again.
+    pub restarts: Option<RestartHistory>,
 }
 
 /// Maximum number of hosts on a command line. One argument is limited to 128 KiB, which some 4,000 long names would
@@ -209,6 +212,7 @@ impl JobLaunch<'static> {
             files: JobFiles { log: "run.log".into(), record: "/run.jsonl".into() },
             environment: Box::leak(Box::new(environment)),
             busy: &[],
+            restarts: None,
         }
     }
 }

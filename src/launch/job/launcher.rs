@@ -155,6 +155,7 @@ impl Launcher<'_> {
             files: files.clone(),
             environment: &self.environment,
             busy: &self.busy,
+            restarts: None,
         }
     }
 
@@ -168,6 +169,23 @@ impl Launcher<'_> {
         }
         let answer = remote.run(line, b"", QUERY_TIMEOUT, interrupt).ok()?;
         Some(answer.stdout)
+    }
+
+    /// Returns true if a command ran on `host`, or if commands cannot run there because the starter does not use ssh.
+    pub fn answers(&self, host: &Host, interrupt: &Interrupt) -> bool {
+        let remote = Remote::new(host, &self.config.ssh, &self.environment);
+        let is_queried = !remote.is_here() && self.config.starter.uses_ssh();
+        !is_queried || remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt).is_ok_and(|answer| answer.is_success())
+    }
+
+    /// Returns true if `file` exists on `host`, as far as commands can run there.
+    pub fn has_file(&self, host: &Host, file: &Path, interrupt: &Interrupt) -> bool {
+        let remote = Remote::new(host, &self.config.ssh, &self.environment);
+        if remote.is_here() || !self.config.starter.uses_ssh() {
+            return file.exists();
+        }
+        let line = ["test", "-e", &file.display().to_string()];
+        remote.run(&line, b"", QUERY_TIMEOUT, interrupt).is_ok_and(|answer| answer.is_success())
     }
 
     /// Returns the path that ranks run on their hosts: the worker, or its copy there.
@@ -187,7 +205,17 @@ impl Launcher<'_> {
         interrupt: &Interrupt,
         report: impl Fn(&str) + Send + std::marker::Sync,
     ) -> anyhow::Result<()> {
-        let Launcher { config, environment, hosts, .. } = self;
+        self.copy_worker_to(&self.hosts, interrupt, report)
+    }
+
+    /// Copies the worker to `hosts`, which need not be among those of any case.
+    pub fn copy_worker_to(
+        &self,
+        hosts: &[Host],
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + Send + std::marker::Sync,
+    ) -> anyhow::Result<()> {
+        let Launcher { config, environment, .. } = self;
         let Some(sync) = &self.sync else { return Ok(()) };
         sync.run(hosts, &config.ssh, environment, interrupt, report)
     }

@@ -94,18 +94,19 @@ pub enum JobEvent<'a> {
     Ranks(WatchedRanks),
 }
 
-/// Runs `command` of `starter`, with `variable` in its environment, to its end, for at most `timeout`, monitored by
-/// `watch`. `each` gets all output as it arrives; an error of `each` ends the job.
+/// Runs `command` of `starter`, with `variables` in its environment, to its end, for at most `timeout`, monitored by
+/// `watch`. `each` gets all output as it arrives; an error of `each` ends the job. Also returns the time at which the end
+/// was detected.
 pub fn run(
     starter: Starter,
     command: &[String],
-    variable: Option<(&str, String)>,
+    variables: &[(&str, String)],
     timeout: Option<Duration>,
     interrupt: &Interrupt,
     watch: &mut Watch,
     mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
-) -> anyhow::Result<ProcessOutcome> {
-    let (mut job, blocks) = RunningJob::start(starter, command, variable, watch.address())?;
+) -> anyhow::Result<(ProcessOutcome, Instant)> {
+    let (mut job, blocks) = RunningJob::start(starter, command, variables, watch.address())?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let mut last_ranks = Instant::now();
     let ended = loop {
@@ -134,13 +135,14 @@ pub fn run(
             break ProcessOutcome::TimedOut(limit, watch.describe_positions());
         }
     };
+    let detected = Instant::now();
     // A process that blocks on its last lines of output cannot exit, so they are read while the job is ended. Then no
     // process has the pipe open, and reading stops after the last line.
     thread::scope(|scope| {
         scope.spawn(|| drop(job));
         blocks.into_iter().try_for_each(|block| deliver(&block?, watch, &mut each))
     })?;
-    Ok(match ended {
+    let ended = match ended {
         // If ranks may be lost, mpirun's exit status is 0 even if all of them are.
         ProcessOutcome::Exited(status, _) => {
             let explanation = watch.explanation();
@@ -149,7 +151,8 @@ pub fn run(
         }
         ProcessOutcome::Stopped(verdict) => ProcessOutcome::Stopped(watch.final_reason(verdict)),
         ended => ended,
-    })
+    };
+    Ok((ended, detected))
 }
 
 fn deliver(
@@ -186,7 +189,7 @@ impl RunningJob {
     fn start(
         starter: Starter,
         command: &[String],
-        variable: Option<(&str, String)>,
+        variables: &[(&str, String)],
         address: &LauncherAddress,
     ) -> anyhow::Result<(RunningJob, Receiver<io::Result<Vec<u8>>>)> {
         // Processes that mpirun leaves behind become children of this process instead of init, so that they can be
@@ -204,7 +207,7 @@ impl RunningJob {
             .args([RUN_WITH_PARENT, &process::id().to_string(), "--"])
             .args(command)
             .env(LAUNCHER_VARIABLE, address.to_string())
-            .envs(variable)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("cannot create a pipe for the output")?)
             .stderr(writer);

@@ -3,9 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use ringmark_core::benchmark::train::interruption::RESTARTS_VARIABLE;
 use ringmark_core::file::{atomic_file, run_name};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
@@ -45,6 +46,10 @@ pub struct JobEnd {
     pub shortage: Option<MemoryShortage>,
     /// Processes that caused a failure; empty if none can be named.
     pub culprits: Vec<u32>,
+    /// True if one of them reported an error before it exited.
+    pub is_own_error: bool,
+    /// Time at which the end was detected; the processes end later.
+    pub detected: Instant,
 }
 
 impl JobLaunch<'_> {
@@ -100,17 +105,23 @@ impl JobLaunch<'_> {
             print_error(&format!("warning: {limitation}"));
         }
         let mut command = starter.with_variable(&command, LAUNCHER_VARIABLE);
-        let load_before = self.load_before().map(|load| (LOAD_BEFORE_VARIABLE, load.to_string()));
-        if load_before.is_some() {
-            command = starter.with_variable(&command, LOAD_BEFORE_VARIABLE);
+        let load_before = self.load_before().map(|load| load.to_string());
+        let restarts = self.restarts.as_ref().map(serde_json::to_string).transpose()?;
+        let variables = [(LOAD_BEFORE_VARIABLE, load_before), (RESTARTS_VARIABLE, restarts)];
+        let variables = variables.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let variables: Vec<(&str, String)> = variables.collect();
+        for (name, _) in &variables {
+            command = starter.with_variable(&command, name);
         }
-        let ended = process::run(starter, &command, load_before, limits.timeout, interrupt, &mut watch, |event| {
+        let ended = process::run(starter, &command, &variables, limits.timeout, interrupt, &mut watch, |event| {
             if let JobEvent::Block(block) = event {
                 log.write_all(block).map_err(|error| self.log_error(error))?;
             }
             each(event)
-        })?;
-        Ok(JobEnd { ended, shortage: watch.shortage(), culprits: watch.culprits().to_vec() })
+        });
+        let (ended, detected) = ended?;
+        let (shortage, is_own_error) = (watch.shortage(), watch.is_own_error());
+        Ok(JobEnd { ended, shortage, culprits: watch.culprits().to_vec(), is_own_error, detected })
     }
 
     /// Returns the record that rank 0 of a job with exit status 0 wrote, or why there is none.

@@ -29,7 +29,7 @@ use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{Axes, BatchSizes, CoreShare, joined};
-use crate::launch::sweep::session::SessionConfig;
+use crate::launch::sweep::session::{RestartConfig, SessionConfig};
 
 /// Warning for the quick profile.
 const QUICK: &str = "quick profile: for a first impression, not a reliable result";
@@ -55,6 +55,8 @@ pub struct AxesSweep {
     pub resume: bool,
     /// Cases whose finished runs are repeated.
     pub repeat: Vec<Case>,
+    /// Restarts of a run after a loss.
+    pub restarts: RestartConfig,
     /// Preset for options that are not given.
     pub profile: SweepProfile,
     /// Device of the ranks, as far as this machine can determine it.
@@ -93,8 +95,9 @@ pub struct RunFigures {
 impl AxesSweep {
     /// Returns the configuration of the session.
     pub fn session<'a>(&'a self, live: &'a Live) -> SessionConfig<'a> {
-        let AxesSweep { axes, launch, cooldown, out, resume, repeat, .. } = self;
-        SessionConfig { cases: &axes.cases, launch, out, resume: *resume, repeat, cooldown: *cooldown, live }
+        let AxesSweep { axes, launch, cooldown, out, resume, repeat, restarts, .. } = self;
+        let (resume, cooldown) = (*resume, *cooldown);
+        SessionConfig { cases: &axes.cases, launch, out, resume, repeat, cooldown, restarts, live }
     }
 
     /// Returns the same sweep restricted to this kv-store.
@@ -278,7 +281,7 @@ pub fn quoted(path: &Path) -> String {
 
 /// Reports the last job of `ended` as a row of the table.
 pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
-    let Some(EndedJob { job, took, is_earlier, outcome: JobOutcome::Sound(figures) }) = ended.last() else {
+    let Some(EndedJob { job, took, is_earlier, outcome: JobOutcome::Sound(figures), .. }) = ended.last() else {
         return Report::default();
     };
     let RunFigures { speed, top_1, warnings, .. } = figures;
@@ -358,7 +361,7 @@ mod tests {
         let job = PlannedJob { run: Some(run), ..PlannedJob::new(String::new(), run.case, files, Vec::new()) };
         let speed = UnitsPerSecond(speed);
         let figures = RunFigures { speed, update_share: Some(0.2), top_1: None, warnings: Vec::new() };
-        EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome: JobOutcome::Sound(figures) }
+        EndedJob::new(job, Some(Duration::ZERO), false, JobOutcome::Sound(figures))
     }
 
     /// An update of a fifth of the step, which two ranks divide, allows an efficiency of 131 %.

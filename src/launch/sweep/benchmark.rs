@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use ringmark_core::benchmark::train::{Interruption, RestartHistory};
 use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::file::run_name::RunName;
@@ -42,6 +43,8 @@ pub struct PlannedJob {
     pub files: JobFiles,
     /// Checkpoint, if the job writes one.
     pub checkpoint: Option<JobCheckpoint>,
+    /// Earlier attempts, if the job is started again.
+    pub restarts: Option<RestartHistory>,
     /// The worker's command and options.
     pub arguments: Vec<String>,
     /// Estimated cost.
@@ -61,6 +64,7 @@ impl PlannedJob {
             data: Vec::new(),
             files,
             checkpoint: None,
+            restarts: None,
             arguments,
             cost: JobCost::EQUAL,
         }
@@ -95,6 +99,8 @@ pub struct PlanContext<'a> {
     pub environment: &'a LaunchEnvironment,
     /// Conditions of the sweep that is resumed.
     pub resumed: Option<&'a Conditions>,
+    /// True if a job of this session is started again.
+    pub is_restart: bool,
 }
 
 /// Prefix of a failed rank's message in a job's output; the launcher's error repeats it with rank and host.
@@ -176,6 +182,28 @@ pub struct EndedJob<F> {
     pub is_earlier: bool,
     /// Outcome of the job.
     pub outcome: JobOutcome<F>,
+    /// Set if a rank, a process or a host was lost: the job may be started again.
+    pub loss: Option<JobLoss>,
+}
+
+impl<F> EndedJob<F> {
+    /// Returns a job that was not interrupted.
+    pub fn new(job: PlannedJob, took: Option<Duration>, is_earlier: bool, outcome: JobOutcome<F>) -> EndedJob<F> {
+        EndedJob { job, took, is_earlier, outcome, loss: None }
+    }
+}
+
+/// Loss of a rank, a process or a host during a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobLoss {
+    /// Start of the job, seconds since 1970 UTC.
+    pub started: Seconds,
+    /// Cause and times.
+    pub interruption: Interruption,
+    /// Start and load times of this job after the interruption before, if training continued.
+    pub continued: Option<[Seconds; 2]>,
+    /// Hosts that the watchdog names.
+    pub suspects: Vec<String>,
 }
 
 /// Output for a job that counts.

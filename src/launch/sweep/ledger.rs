@@ -39,6 +39,8 @@ pub struct RequestedSweep<'a> {
     pub command: Vec<String>,
     /// Conditions that its figures depend on.
     pub conditions: Conditions,
+    /// True if a spare host may take the place of another, so that host names may differ.
+    pub has_spare_hosts: bool,
 }
 
 /// Manifest of one folder, rewritten at every change.
@@ -48,15 +50,16 @@ pub struct Ledger {
     manifest: Manifest,
     /// Runs of an earlier attempt with other settings, whose files are moved aside by the first write.
     superseded: Vec<RunName>,
+    has_spare_hosts: bool,
 }
 
 impl Ledger {
     /// Starts a sweep in a folder that has no manifest yet; writes nothing.
     pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
-        let RequestedSweep { benchmark, out, command, conditions } = sweep;
+        let RequestedSweep { benchmark, out, command, conditions, has_spare_hosts } = sweep;
         reject_used_folder(out)?;
         let manifest = Manifest::new(benchmark, command, conditions);
-        Ok(Ledger { out: out.to_owned(), manifest, superseded: Vec::new() })
+        Ok(Ledger { out: out.to_owned(), manifest, superseded: Vec::new(), has_spare_hosts })
     }
 
     /// Resumes the sweep in `manifest` if its conditions match or none of its runs is finished; writes nothing. Also returns a line for every run that
@@ -68,7 +71,7 @@ impl Ledger {
         repeat: &[RunName],
         check: impl Fn(RunName) -> Result<ObservedEnvironment, String>,
     ) -> anyhow::Result<(Ledger, Vec<String>)> {
-        let RequestedSweep { benchmark, out, command, conditions } = sweep;
+        let RequestedSweep { benchmark, out, command, conditions, has_spare_hosts } = sweep;
         if manifest.benchmark != benchmark {
             return Err(usage(anyhow!(
                 "--resume: {} contains a sweep of {}, not of {benchmark}: choose another --out",
@@ -114,7 +117,7 @@ impl Ledger {
         manifest.command = command;
         // Taken from the records of the finished runs instead.
         manifest.ran_on = ObservedEnvironment::default();
-        let mut ledger = Ledger { out: out.to_owned(), manifest, superseded };
+        let mut ledger = Ledger { out: out.to_owned(), manifest, superseded, has_spare_hosts };
         let check = |run: RunName| match repeat.contains(&run) {
             true => Err("repeat requested".to_owned()),
             false => check(run),
@@ -130,9 +133,9 @@ impl Ledger {
         check: impl Fn(RunName) -> Result<ObservedEnvironment, String>,
     ) -> Vec<String> {
         let mut notes = Vec::new();
-        let (out, known) = (&self.out, &mut self.manifest.ran_on);
+        let (out, known, has_spare_hosts) = (&self.out, &mut self.manifest.ran_on, self.has_spare_hosts);
         for run in &mut self.manifest.runs {
-            let mut check = || admit(known, check(run.name)?);
+            let mut check = || admit(known, check(run.name)?, has_spare_hosts);
             let changed = || run.change(out).map(|(file, change)| format!("{}: {change}", file.display()));
             let fault = match &run.state {
                 RunState::Planned => continue,
@@ -180,6 +183,11 @@ impl Ledger {
         })
     }
 
+    /// Returns the conditions of this sweep.
+    pub fn conditions(&self) -> &Conditions {
+        &self.manifest.conditions
+    }
+
     /// Returns the command that continues this sweep.
     pub fn command(&self) -> &[String] {
         &self.manifest.command
@@ -206,7 +214,7 @@ impl Ledger {
     /// Accepts a run whose environment matches that of the finished ones, and adds it to them. The error describes the
     /// difference.
     pub fn admit(&mut self, found: ObservedEnvironment) -> Result<(), String> {
-        admit(&mut self.manifest.ran_on, found)
+        admit(&mut self.manifest.ran_on, found, self.has_spare_hosts)
     }
 
     /// Returns the shortage that makes a run pointless: see [`Manifest::shortage`].
@@ -268,8 +276,9 @@ fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, St
     }
 }
 
-fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment) -> Result<(), String> {
-    let mismatches = known.mismatches(&found);
+fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment, has_spare_hosts: bool) -> Result<(), String> {
+    let mut mismatches = known.mismatches(&found);
+    mismatches.retain(|mismatch| !(has_spare_hosts && mismatch.is_host_name()));
     if !mismatches.is_empty() {
         return Err(format!("environment differs from that of the finished runs: {}", joined(&mismatches, "; ")));
     }
@@ -328,6 +337,7 @@ mod tests {
                 out: Path::new("new"),
                 command: words(command),
                 conditions: conditions("128", "fp32"),
+                has_spare_hosts: false,
             };
             let check = |_| Err(String::new());
             Ledger::resume(sweep, manifest.clone(), &[], check).expect_err("other settings").to_string()

@@ -7,6 +7,7 @@
 //! | [`batch_sizes`] | table cells of figures by batch size |
 //! | [`utilization`] | arithmetic rate of a network relative to its devices |
 //! | [`economy`] | table cells of power, energy and cost |
+//! | [`checkpoints`] | cost of checkpoints |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
 //! | [`published`] | figures published by others |
 //! | [`training`], [`score`] | columns, tables and files of training and scoring |
@@ -22,6 +23,7 @@
 
 pub mod batch_sizes;
 pub mod check;
+pub mod checkpoints;
 pub mod columns;
 pub mod comparison;
 pub mod economy;

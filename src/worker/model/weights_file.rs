@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringmark_core::dimension::Source;
-use ringmark_core::file::{atomic_file, safetensors};
+use ringmark_core::file::atomic_file::{self, WrittenFile};
+use ringmark_core::file::safetensors;
 use ringmark_core::host::memory;
 use serde::Deserialize;
 use tch::{Device, Kind, TchError, Tensor};
 
 use ::safetensors::SafeTensorError;
 
+use crate::ffi::torch::host_array::HostArray;
 use crate::model::network::{NamedTensor, NamedTensors};
 
 /// Batch counter that torchvision stores with every pair of running statistics; it is not used here.
@@ -129,19 +131,64 @@ fn name_in_model(name: String, source: Source, is_in_model: impl Fn(&str) -> boo
     Some(format!("transformer.{name}")).filter(|prefixed| is_in_model(prefixed)).or(Some(name))
 }
 
+/// Tensors of a file with their names, in host memory.
+pub type HostTensors = Vec<(String, Tensor)>;
+
 /// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.
-pub fn save(path: &Path, tensors: &NamedTensors, training_state: &TrainingState) -> Result<()> {
+pub fn save(path: &Path, tensors: &NamedTensors, training_state: &TrainingState) -> Result<WrittenFile> {
+    write(path, &content(tensors, training_state, in_host_memory)?)
+}
+
+/// Returns `tensor` in host memory, contiguous; itself if it is that already.
+pub fn in_host_memory(_: &str, tensor: &Tensor) -> Result<Tensor> {
+    Ok(tensor.f_to_device(Device::Cpu)?.f_contiguous()?)
+}
+
+/// Returns the tensors that [`save`] writes, each moved to host memory by `on_host`, which receives its name.
+pub fn content(
+    tensors: &NamedTensors,
+    training_state: &TrainingState,
+    mut on_host: impl FnMut(&str, &Tensor) -> Result<Tensor>,
+) -> Result<HostTensors> {
     let TrainingState { batches, entries } = training_state;
-    let on_host = |tensor: &Tensor| anyhow::Ok(tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?);
-    let entries = entries.iter().map(|(name, tensor)| Ok((format!("{STATE_PREFIX}{name}"), on_host(tensor)?)));
-    let mut file: Vec<(String, Tensor)> = entries.collect::<Result<_>>()?;
+    let mut on_host = |name: String, tensor: &Tensor| -> Result<(String, Tensor)> {
+        let moved = on_host(&name, &tensor.f_detach()?)?;
+        Ok((name, moved))
+    };
+    let entries = entries.iter().map(|(name, tensor)| on_host(format!("{STATE_PREFIX}{name}"), tensor));
+    let mut file: HostTensors = entries.collect::<Result<_>>()?;
     for NamedTensor { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
-        file.push((name.clone(), on_host(tensor)?));
+        file.push(on_host(name.clone(), tensor)?);
         if let Some(layer) = name.strip_suffix("running_var") {
             file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(*batches)));
         }
     }
-    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(&file, part).map_err(plain)).context("weights")
+    Ok(file)
+}
+
+/// Writes the file atomically.
+pub fn write(path: &Path, content: &[(String, Tensor)]) -> Result<WrittenFile> {
+    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(content, part).map_err(plain)).context("weights")
+}
+
+/// Host memory for copies of tensors, by name; pinned for tensors on a GPU. Each copy replaces the previous one.
+#[derive(Default)]
+pub struct HostCopies(HashMap<String, Tensor>);
+
+impl HostCopies {
+    /// Returns a contiguous copy of `tensor`, which no later change of `tensor` affects.
+    pub fn copy(&mut self, name: &str, tensor: &Tensor) -> Result<Tensor> {
+        let (size, kind) = (tensor.size(), tensor.kind());
+        let earlier = self.0.remove(name).filter(|copy| copy.size() == size && copy.kind() == kind);
+        let copy = match earlier {
+            Some(copy) => copy,
+            None if tensor.device().is_cuda() => HostArray::pinned(tensor.numel(), kind)?.tensor().f_view(&size[..])?,
+            None => Tensor::f_empty(&size[..], (kind, Device::Cpu))?,
+        };
+        copy.shallow_clone().f_copy_(tensor)?;
+        self.0.insert(name.to_owned(), copy.shallow_clone());
+        Ok(copy)
+    }
 }
 
 /// Reads every tensor of a safetensors file by name, into host memory.
@@ -249,6 +296,22 @@ mod tests {
             std::fs::write(file.path(), bytes).expect("written");
             assert_eq!(is_pickle(file.path()), expected, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn copies_are_independent_of_their_tensors() {
+        let mut copies = HostCopies::default();
+        let weights = Tensor::ones([2, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let transposed = weights.detach().tr();
+        let first = copies.copy("weights", &transposed).expect("copied");
+        let address = first.data_ptr();
+        let _ = weights.detach().fill_(7.0);
+        assert_eq!(first, Tensor::ones([3, 2], (Kind::Float, Device::Cpu)));
+        assert!(first.is_contiguous());
+        let second = copies.copy("weights", &transposed).expect("copied");
+        assert_eq!((second.data_ptr(), second.double_value(&[0, 0])), (address, 7.0), "the same memory");
+        let other = copies.copy("weights", &Tensor::ones([4], (Kind::Int64, Device::Cpu))).expect("copied");
+        assert_eq!((other.size(), other.kind()), (vec![4], Kind::Int64));
     }
 
     #[test]

@@ -4,5 +4,6 @@
 mod accept;
 mod faults;
 mod ranks;
+mod restarts;
 mod servers;
 mod sweep;

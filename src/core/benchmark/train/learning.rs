@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::image_input::DataFiles;
 use crate::benchmark::is_default;
 use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::train::checkpoint_write::CheckpointMode;
 use crate::dimension::Seconds;
 use crate::options::value::OptionValue;
 use crate::{config_options, keyword_enum};
@@ -91,6 +92,11 @@ config_options! {
         checkpoint_every: Option<u32> = None => option("checkpoint-every", "N",
             "Iterations between checkpoints; in a sweep, --resume continues a run from its last \
              one").range(1u32..=10_000_000).default_is("no checkpoint").set_in_baseline(),
+        /// Relation of the writes to the steps.
+        #[serde(default, skip_serializing_if = "is_default")]
+        checkpoint_mode: CheckpointMode = CheckpointMode::Sync => option("checkpoint-mode", "MODE",
+            "sync: training stops until a checkpoint is on disk; async: only until it is copied to host memory, from \
+             which a thread of rank 0 writes it").free_on_resume().set_in_baseline(),
         /// Checkpoint from which training resumes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_checkpoint: Option<PathBuf> = None => option("from-checkpoint", "FILE",
@@ -126,6 +132,11 @@ impl LearningConfig {
             "--lr-factor {} needs epochs: add --lr-step-epochs",
             self.factor
         );
+        ensure!(
+            self.checkpoint_mode == CheckpointMode::Sync || self.checkpoint_every.is_some(),
+            "--checkpoint-mode {} needs checkpoints: add --checkpoint-every N",
+            self.checkpoint_mode
+        );
         // Servers update weights but have no access to the data.
         let of_rate = by_epochs.iter().find(|(name, value)| *name != "validate" && !value.is_empty());
         if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
@@ -155,7 +166,13 @@ impl LearningConfig {
 
     /// Returns a copy without checkpoint options.
     pub fn without_checkpoints(&self) -> LearningConfig {
-        LearningConfig { checkpoint: None, checkpoint_every: None, from_checkpoint: None, ..self.clone() }
+        LearningConfig {
+            checkpoint: None,
+            checkpoint_every: None,
+            checkpoint_mode: CheckpointMode::Sync,
+            from_checkpoint: None,
+            ..self.clone()
+        }
     }
 
     /// Refuses `--checkpoint-every` without a file. The error names the missing option.
@@ -280,6 +297,10 @@ mod tests {
             "--epochs 3 is not \
              supported with servers"
         ));
+        let asynchronous = LearningConfig { checkpoint_mode: CheckpointMode::Async, ..LearningConfig::default() };
+        let error = asynchronous.check(&data, &ring).expect_err("no checkpoints").to_string();
+        assert_eq!(error, "--checkpoint-mode async needs checkpoints: add --checkpoint-every N");
+        LearningConfig { checkpoint_every: Some(5), ..asynchronous }.check(&data, &ring).expect("checkpoints");
         for text in ["30,30", "0", "a", ""] {
             assert!(text.parse::<EpochList>().is_err(), "{text:?}");
         }

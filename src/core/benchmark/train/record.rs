@@ -13,8 +13,10 @@ use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
+use crate::benchmark::train::checkpoint_write::CheckpointWrite;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::Fingerprints;
+use crate::benchmark::train::interruption::Resumption;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::program::ProgramUse;
@@ -137,20 +139,6 @@ impl RunHeader {
     }
 }
 
-/// One resumption of a run from its checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Resumption {
-    /// Iterations covered by the checkpoint; the record contains them as measured before the resumption.
-    pub behind: u32,
-    /// Time of the resumption, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// Wall-clock time of the iterations before, on rank 0.
-    pub wall_before: Seconds,
-    /// Hosts, devices and software that changed, each with the old and the new name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<String>,
-}
-
 /// The search of `--autotune`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tuning {
@@ -215,6 +203,10 @@ pub struct RunEnd {
     /// Completed epochs of the data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochEnd>,
+    /// Checkpoints in order, those before a resumption included, except the one that the run resumed from, whose file
+    /// cannot contain its own times. Empty without checkpoints, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointWrite>,
     /// Time by layer in the traced iterations, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
@@ -555,6 +547,7 @@ mod tests {
             started: Seconds(started),
             wall_before: Seconds(wall_before),
             changes: Vec::new(),
+            interruption: None,
         };
         record.header.resumptions = vec![part(1, 1.75e9, 0.25), part(1, 1.8e9, 0.25)];
         assert_eq!((record.header.iterations_before(), record.period()), (1, [1.8e9, 1.8e9 + 0.75].map(Seconds)));

@@ -170,6 +170,11 @@ impl<'a> Watch<'a> {
         &self.culprits
     }
 
+    /// Returns true if one of the [`culprits`](Watch::culprits) reported an error before it exited.
+    pub fn is_own_error(&self) -> bool {
+        self.culprits.iter().any(|process| self.watchdog.has_failed(*process))
+    }
+
     /// Returns true if a rank reported why it failed, or was killed.
     pub fn has_reason(&self) -> bool {
         self.watchdog.has_reason()

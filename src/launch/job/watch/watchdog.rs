@@ -179,18 +179,20 @@ impl Watchdog {
 
     /// Returns the processes that caused the failure or the hang, as far as the reports show it.
     pub fn culprits(&self, now: Instant) -> Vec<u32> {
-        let has_reported = |number: &u32| {
-            let end = self.known.get(number).and_then(|rank| rank.end.as_ref());
-            matches!(end, Some((_, RankEnd::Failed(_))))
-        };
         match self.failure(now) {
             // A rank that fails because it lost another one reports it; the other is silent.
-            Some((Some(number), _)) if has_reported(&number) => {
+            Some((Some(number), _)) if self.has_failed(number) => {
                 vec![self.silent_rank(now).map_or(number, |(silent, _)| silent)]
             }
             Some((number, _)) => number.into_iter().collect(),
             None => self.find_hang(now).map(|hang| hang.culprits()).unwrap_or_default(),
         }
+    }
+
+    /// Returns true if the process reported an error before it exited.
+    pub fn has_failed(&self, number: u32) -> bool {
+        let end = self.known.get(&number).and_then(|rank| rank.end.as_ref());
+        matches!(end, Some((_, RankEnd::Failed(_))))
     }
 
     /// Describes the first failure or death for the user.

@@ -31,7 +31,7 @@ use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::session::{self, SessionConfig};
+use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 use crate::output::Json;
 use crate::output::table::{Column, Row, Table};
 
@@ -76,8 +76,8 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
     let BandwidthSweep { cases, launch, out, .. } = config;
     config.json.check(&[])?;
     Live::during((config.kind(), config.rules().printer), launch, out, |live| {
-        let (repeat, cooldown) = (&[], Duration::ZERO);
-        session::run(SessionConfig { cases, launch, out, resume: false, repeat, cooldown, live }, config)
+        let (repeat, cooldown, restarts) = (&[], Duration::ZERO, &RestartConfig::NONE);
+        session::run(SessionConfig { cases, launch, out, resume: false, repeat, cooldown, restarts, live }, config)
     })?;
     Ok(())
 }
@@ -319,7 +319,7 @@ mod tests {
 
     fn job(case: Case) -> PlannedJob {
         let environment = LaunchEnvironment::default();
-        let context = PlanContext { environment: &environment, resumed: None };
+        let context = PlanContext { environment: &environment, resumed: None, is_restart: false };
         let sweep = BandwidthSweep { cases: vec![case], ..sweep() };
         sweep.plan(context).expect("a plan").remove(0)
     }
@@ -370,7 +370,7 @@ mod tests {
         ];
         let ended = outcomes.map(|(case, outcome)| {
             let job = job(case.parse().expect("a case"));
-            EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome }
+            EndedJob::new(job, Some(Duration::ZERO), false, outcome)
         });
         assert_eq!(
             table(&answer(&ended)),
@@ -391,7 +391,8 @@ in parentheses: unreliable, other processes took more than 25 %: stop them and m
         let environment = LaunchEnvironment::default();
         let operations = vec![Operation::AllReduce, Operation::AllGather];
         let sweep = BandwidthSweep { operations, ..sweep() };
-        let jobs = sweep.plan(PlanContext { environment: &environment, resumed: None }).expect("a plan");
+        let jobs =
+            sweep.plan(PlanContext { environment: &environment, resumed: None, is_restart: false }).expect("a plan");
         let titles: Vec<&str> = jobs.iter().map(|job| job.title.as_str()).collect();
         assert_eq!(titles, ["1n2g", "1n2g all_gather"]);
         let logs: Vec<String> = jobs.iter().map(|job| job.files.log.display().to_string()).collect();
@@ -399,12 +400,7 @@ in parentheses: unreliable, other processes took more than 25 %: stop them and m
         assert!(jobs[1].arguments.join(" ").contains("--op all_gather"), "{:?}", jobs[1].arguments);
         let ended: Vec<_> = jobs
             .into_iter()
-            .map(|job| EndedJob {
-                job,
-                took: Some(Duration::ZERO),
-                is_earlier: false,
-                outcome: JobOutcome::Sound(record(None)),
-            })
+            .map(|job| EndedJob::new(job, Some(Duration::ZERO), false, JobOutcome::Sound(record(None))))
             .collect();
         // 10 GB/s of algorithm bandwidth, of which an all-gather of two ranks counts half.
         assert_eq!(

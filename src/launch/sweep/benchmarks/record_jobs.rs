@@ -12,7 +12,7 @@ use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::session::{self, SessionConfig};
+use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 
 /// The jobs of a command, all planned, with what is printed after them.
 pub struct RecordJobs<'a, R> {
@@ -34,8 +34,9 @@ impl<R: Record> RecordJobs<'_, R> {
         let RecordJobs { launch, out, .. } = *self;
         let cases: Vec<Case> = self.jobs.iter().map(|job| job.case).collect();
         Live::during((self.kind, self.rules().printer), launch, out, |live| {
-            let (repeat, cooldown) = (&[], Duration::ZERO);
-            session::run(SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, live }, self)
+            let (repeat, cooldown, restarts) = (&[], Duration::ZERO, &RestartConfig::NONE);
+            let config = SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, restarts, live };
+            session::run(config, self)
         })?;
         Ok(())
     }

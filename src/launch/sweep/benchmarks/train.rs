@@ -109,7 +109,8 @@ impl TrainSweep {
             return Ok(None);
         }
         let file = run.checkpoint(&results_folder::absolute(out)?);
-        let is_resumed = context.resumed.is_some() && !repeat.contains(&run.case) && file.exists();
+        let may_resume = context.is_restart || (context.resumed.is_some() && !repeat.contains(&run.case));
+        let is_resumed = may_resume && file.exists();
         Ok(Some(JobCheckpoint { file, is_resumed }))
     }
 

@@ -1,12 +1,16 @@
 //! Runs one job of a session: starts and watches it, and derives its outcome from its end and its record.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::interruption::{self, Interruption};
+use ringmark_core::dimension::Seconds;
 use ringmark_core::host::MemoryShortage;
+use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::manifest::{ObservedEnvironment, RunState};
 
+use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::job_launch::JobLaunch;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::process::{JobEvent, ProcessOutcome, split_lines};
@@ -16,7 +20,7 @@ use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobOutcome, PlannedJob, RANK_ERROR,
+    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobLoss, JobOutcome, PlannedJob, RANK_ERROR,
 };
 use crate::launch::sweep::ledger::Ledger;
 use crate::launch::sweep::live::Live;
@@ -28,6 +32,8 @@ pub struct JobRunner<'a, B> {
     pub benchmark: &'a B,
     pub launch: &'a LaunchConfig,
     pub launcher: &'a Launcher<'a>,
+    /// Hosts of the ranks.
+    pub hosts: &'a Hosts,
     pub printer: &'a Printer,
     pub live: &'a Live,
 }
@@ -35,11 +41,12 @@ pub struct JobRunner<'a, B> {
 impl<B: Benchmark> JobRunner<'_, B> {
     /// Returns the launch settings and output files of a job.
     pub fn job_for(&self, plan: &PlannedJob) -> JobLaunch<'_> {
-        let PlannedJob { case, threads, servers, arguments, files, .. } = plan;
+        let PlannedJob { case, threads, servers, arguments, files, restarts, .. } = plan;
         JobLaunch {
             threads: *threads,
             servers: servers.clone(),
-            ..self.launcher.job(*case, self.launch.hosts.for_case(*case), arguments, files)
+            restarts: restarts.clone(),
+            ..self.launcher.job(*case, self.hosts.for_case(*case), arguments, files)
         }
     }
 
@@ -77,8 +84,10 @@ impl<B: Benchmark> JobRunner<'_, B> {
         look(&mut follower, WatchedRanks::none());
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(&launch, rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
+        let mut times = JobTimes { start, last_iteration: start, continued: None };
         let end = launch.run(self.launch.starter, limits, interrupt, &query, |event| match event {
             JobEvent::Block(block) => {
+                times.update(block, Instant::now());
                 let mut follow = || split_lines(block).try_for_each(|line| follower.line(line));
                 if self.benchmark.rules().shows_output { display.above(follow) } else { follow() }
             }
@@ -88,6 +97,11 @@ impl<B: Benchmark> JobRunner<'_, B> {
             }
         });
         display.clear();
+        let now = Instant::now();
+        let mut position = seen(job, now - start, WatchedRanks::none());
+        follower.observe(&mut position, now);
+        let is_lost = |end: &&JobEnd| is_loss(&launch, end, position.iteration);
+        let loss = end.as_ref().ok().filter(is_lost).map(|end| self.loss(&launch, end, position.iteration, &times));
         let outcome = match end {
             Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.rules().expects_shortage => {
                 JobOutcome::OutOfMemory(memory)
@@ -106,7 +120,32 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
             checkpoint.remove()?;
         }
-        Ok(EndedJob { job: job.clone(), took: Some(start.elapsed()), is_earlier: false, outcome })
+        Ok(EndedJob { loss, ..EndedJob::new(job.clone(), Some(start.elapsed()), false, outcome) })
+    }
+
+    /// Describes the loss that ended a job just now after `iteration`.
+    fn loss(&self, launch: &JobLaunch, end: &JobEnd, iteration: u32, times: &JobTimes) -> JobLoss {
+        let (now, seconds) = (Instant::now(), |time: Duration| Seconds(time.as_secs_f64()));
+        let stopped = seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let hosts = launch.process_hosts();
+        let is_stopped = matches!(end.ended, ProcessOutcome::Stopped(_));
+        let suspects = end.culprits.iter().filter(|_| is_stopped).filter_map(|process| hosts.get(*process as usize));
+        JobLoss {
+            started: Seconds(stopped.0 - seconds(now - times.start).0),
+            interruption: Interruption {
+                cause: end.ended.failure(self.launch.starter).unwrap_or_default(),
+                replaced: Vec::new(),
+                iteration,
+                redone: 0,
+                stopped,
+                detection: seconds(end.detected.saturating_duration_since(times.last_iteration)),
+                stop: seconds(now - end.detected),
+                start: None,
+                load: None,
+            },
+            continued: times.continued,
+            suspects: suspects.map(|host| (*host).to_owned()).collect(),
+        }
     }
 
     /// Derives the outcome from the end of a job and its record, or from why there is none.
@@ -181,6 +220,39 @@ impl<B: Benchmark> JobRunner<'_, B> {
         }
         Ok(())
     }
+}
+
+/// Times of a job, from its output.
+struct JobTimes {
+    start: Instant,
+    /// Arrival of the line of the last iteration; the start before the first one.
+    last_iteration: Instant,
+    /// Start and load times of a job that continues after an interruption.
+    continued: Option<[Seconds; 2]>,
+}
+
+impl JobTimes {
+    fn update(&mut self, block: &[u8], now: Instant) {
+        for line in split_lines(block) {
+            if matches!(dlperf::parse(line), LogLine::Iteration { .. }) {
+                self.last_iteration = now;
+            }
+            self.continued = interruption::parse_times(line).or(self.continued);
+        }
+    }
+}
+
+/// Returns true if a rank, a process or a host was lost, so that the same job may succeed. A record contains the reason
+/// of a run that does not count, such as a loss that is not finite. Before the first iteration, an error that a rank reports is
+/// one of the options, the data or the memory.
+fn is_loss(launch: &JobLaunch, end: &JobEnd, iteration: u32) -> bool {
+    let is_lost = match &end.ended {
+        ProcessOutcome::Stopped(_) => true,
+        ProcessOutcome::Exited(status, _) => !status.success(),
+        ProcessOutcome::TimedOut(..) | ProcessOutcome::Interrupted => false,
+    };
+    let is_refused = end.is_own_error && iteration == 0;
+    is_lost && !is_refused && end.shortage.is_none() && !launch.files.record.exists()
 }
 
 fn failed<F>(reason: String) -> JobOutcome<F> {

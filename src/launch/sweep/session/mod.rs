@@ -3,6 +3,7 @@
 //! session; jobs finished before it are kept. The [`Benchmark`] defines the jobs and interprets their records.
 
 mod execute;
+mod restart;
 mod table;
 
 use std::cell::RefCell;
@@ -26,7 +27,7 @@ use crate::launch::doctor::report;
 use crate::launch::job::job_launch::{JobFiles, NeededMemory};
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{Printer, print_line};
+use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob,
@@ -40,6 +41,8 @@ use crate::launch::sweep::live::session_progress::SessionProgress;
 use crate::launch::sweep::schedule::Schedule;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
+pub use crate::launch::sweep::session::restart::RestartConfig;
+use crate::launch::sweep::session::restart::{Restarter, SessionHosts};
 use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
 
@@ -61,6 +64,8 @@ pub struct SessionConfig<'a> {
     pub repeat: &'a [Case],
     /// Pause between two jobs.
     pub cooldown: Duration,
+    /// Restarts of a job after a loss.
+    pub restarts: &'a RestartConfig,
     /// Live output of the session.
     pub live: &'a Live,
 }
@@ -68,7 +73,8 @@ pub struct SessionConfig<'a> {
 /// Runs `benchmark`, or prints the commands that would run; returns the jobs that ran.
 pub fn run<B: Benchmark>(config: SessionConfig, benchmark: &B) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
     let launcher = Launcher::new(config.launch, config.cases)?;
-    let mut session = Session { config, benchmark, launcher, printer: benchmark.rules().printer };
+    let hosts = SessionHosts::new(&config.launch.hosts, config.restarts);
+    let mut session = Session { config, benchmark, launcher, hosts, printer: benchmark.rules().printer };
     if config.launch.dry_run { session.print_commands().map(|()| Vec::new()) } else { session.run() }
 }
 
@@ -76,6 +82,7 @@ struct Session<'a, B: Benchmark> {
     config: SessionConfig<'a>,
     benchmark: &'a B,
     launcher: Launcher<'a>,
+    hosts: SessionHosts,
     printer: Printer,
 }
 
@@ -134,7 +141,8 @@ impl<B: Benchmark> Session<'_, B> {
             .chain(&schedule.notes)
             .for_each(|line| self.printer.line(line));
 
-        let mut table = SessionTable::new(&schedule.plan, self.config.live, &self.printer);
+        let printer = self.printer;
+        let mut table = SessionTable::new(&schedule.plan, self.config.live, &printer);
         let outcome = self.run_missing(&mut schedule, &lock, &interrupt, (&mut ended, &mut table));
         table.end();
         self.benchmark.finish(&ended, outcome.is_ok())?;
@@ -173,10 +181,11 @@ impl<B: Benchmark> Session<'_, B> {
 
     /// Returns the plan and the jobs that an earlier session finished; starts and writes nothing.
     fn schedule(&self) -> anyhow::Result<(Schedule, Vec<EndedJob<B::Figures>>)> {
-        let SessionConfig { launch, out, resume, repeat, cooldown, .. } = self.config;
+        let SessionConfig { launch, out, resume, repeat, cooldown, restarts, .. } = self.config;
         let resumed = if resume { Some(ledger::find(out)?) } else { None };
         let environment = self.launcher.environment();
-        let context = PlanContext { environment, resumed: resumed.as_ref().map(|manifest| &manifest.conditions) };
+        let conditions_before = resumed.as_ref().map(|manifest| &manifest.conditions);
+        let context = PlanContext { environment, resumed: conditions_before, is_restart: false };
         let plan = self.benchmark.plan(context)?;
         let Some(benchmark) = self.benchmark.resumable() else {
             reject_used_files(out, &plan)?;
@@ -187,7 +196,8 @@ impl<B: Benchmark> Session<'_, B> {
         header.extend(benchmark.warning().map(str::to_owned));
         let conditions = conditions(benchmark.conditions(context), launch, cooldown, &self.launcher)?;
         let command = resume_command(environment, out);
-        let sweep = RequestedSweep { benchmark: self.benchmark.kind(), out, command, conditions };
+        let has_spare_hosts = !restarts.spare_hosts.is_empty();
+        let sweep = RequestedSweep { benchmark: self.benchmark.kind(), out, command, conditions, has_spare_hosts };
         let figures = RefCell::new(BTreeMap::new());
         let (ledger, notes) = match resumed {
             None => (Ledger::begin(sweep)?, Vec::new()),
@@ -208,7 +218,7 @@ impl<B: Benchmark> Session<'_, B> {
         let finished = schedule.plan.iter().filter(|job| schedule.is_finished(job)).filter_map(|job| {
             let (time, figures) = figures.remove(&job.run?)?;
             let took = time.map(|time| estimate::with_start(job, time));
-            Some(EndedJob { job: job.clone(), took, is_earlier: true, outcome: JobOutcome::Sound(figures) })
+            Some(EndedJob::new(job.clone(), took, true, JobOutcome::Sound(figures)))
         });
         let finished: Vec<_> = finished.collect();
         let missing: Vec<PlannedJob> = schedule.missing().cloned().collect();
@@ -245,8 +255,8 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     fn runner(&self) -> JobRunner<'_, B> {
-        let Session { config: SessionConfig { launch, live, .. }, benchmark, launcher, printer } = self;
-        JobRunner { benchmark, launch, launcher, printer, live }
+        let Session { config: SessionConfig { launch, live, .. }, benchmark, launcher, hosts, printer, .. } = self;
+        JobRunner { benchmark, launch, launcher, hosts: &hosts.used, printer, live }
     }
 
     /// Describes the job that was interrupted, and how much of the plan is finished.
@@ -261,10 +271,38 @@ impl<B: Benchmark> Session<'_, B> {
         }
     }
 
+    /// Runs a job, and again after each loss as often as requested.
+    fn run_with_restarts(
+        &mut self,
+        job: &PlannedJob,
+        progress: &SessionProgress,
+        schedule: &mut Schedule,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<EndedJob<B::Figures>> {
+        let SessionConfig { launch, out, restarts, .. } = self.config;
+        let mut job = job.clone();
+        loop {
+            let ended = self.runner().execute(&job, progress, schedule.ledger.as_mut(), interrupt)?;
+            let is_restarted = restarts.number > 0 && !interrupt.is_set();
+            let (Some(loss), Some(ledger), true) = (&ended.loss, &schedule.ledger, is_restarted) else {
+                return Ok(ended);
+            };
+            let Session { benchmark, launcher, hosts, printer, .. } = self;
+            let restarter = Restarter { limit: restarts.number, launch, launcher, out, printer: *printer, interrupt };
+            match restarter.next_job(*benchmark, (&ended.job, loss), ledger, hosts) {
+                Ok(next) => job = next,
+                Err(error) => {
+                    print_error(&format!("{}: no restart: {error:#}", job.title));
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
     /// Runs the jobs that are not finished. `ended` contains the jobs of an earlier session, and every job that runs is
     /// added.
     fn run_missing(
-        &self,
+        &mut self,
         schedule: &mut Schedule,
         lock: &FolderLock,
         interrupt: &Interrupt,
@@ -299,7 +337,7 @@ impl<B: Benchmark> Session<'_, B> {
             lock.check_folder()?;
             job.announcement.iter().for_each(|line| self.printer.line(line));
             let progress = SessionProgress::at(&missing, index, cooldown, ended);
-            ended.push(self.runner().execute(job, &progress, schedule.ledger.as_mut(), interrupt)?);
+            ended.push(self.run_with_restarts(job, &progress, schedule, interrupt)?);
             let next = SessionProgress::at(&missing, index + 1, cooldown, ended);
             live.publish(next.counts, next.left(Duration::ZERO, None), None);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };

@@ -134,7 +134,7 @@ impl<R: Record> BatchSearch<'_, R> {
     /// Returns the memory of a host that one image needs, independent of the batch size; `None` on GPUs.
     fn image_memory(&self, batch_size: u32) -> anyhow::Result<Option<Bytes>> {
         let (run, environment) = (self.name(batch_size), LaunchEnvironment::read());
-        let context = PlanContext { environment: &environment, resumed: None };
+        let context = PlanContext { environment: &environment, resumed: None, is_restart: false };
         let plan = (self.job)(run, files_in(&self.folder(), run)?, context);
         Ok(plan.cost.on_cpu.map(|cost| cost.memory.of_image))
     }

@@ -26,7 +26,7 @@ use crate::launch::sweep::benchmark::{
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::session::{self, SessionConfig};
+use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 
 /// Creates the job of a trial with this name and these files.
 pub type PlanTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> PlannedJob;
@@ -66,6 +66,7 @@ impl<R: Record, F> TrialJob<'_, R, F> {
             resume: false,
             repeat: &[],
             cooldown: Duration::ZERO,
+            restarts: &RestartConfig::NONE,
             live: self.live,
         };
         Ok(session::run(session, self)?.into_iter().find_map(|ended| match ended.outcome {

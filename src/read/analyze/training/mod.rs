@@ -11,6 +11,7 @@
 //! | [`scaling_loss`] | scaling loss of a case and its parts |
 //! | [`critical_path`] | critical path of a traced iteration |
 //! | [`weight_waits`] | waits for sharded weights by phase |
+//! | [`checkpoint_cost`] | cost of checkpoints |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
 //! | [`accuracy`] | accuracy at the end of training |
 //! | [`energy`] | power and energy |
@@ -18,6 +19,7 @@
 
 pub mod accuracy;
 pub mod batch_sizes;
+pub mod checkpoint_cost;
 pub mod conclusion;
 pub mod cost;
 pub mod critical_path;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, ensure};
+use ringmark_core::benchmark::train::CheckpointCost;
 use ringmark_core::benchmark::warning::Warning;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model, Phases, Seconds, UnitsPerSecond};
 use ringmark_core::file::schema;
@@ -19,6 +20,7 @@ use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::result_row::{self, RowBatch, RowFigures, RowHead, RowReliability, RowRuns};
 use crate::read::analyze::training::accuracy::{self, Accuracy};
+use crate::read::analyze::training::checkpoint_cost;
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
 use crate::read::analyze::training::figures::{DlperfFigures, TrainingCase, TrainingGroup};
@@ -129,6 +131,10 @@ pub struct JsonRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     weight_waits: Option<WeightWaits>,
+    /// Cost of the checkpoints in the median run; absent without `--checkpoint-every`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
+    checkpoints: Option<CheckpointCost>,
     /// Same ranks without communication; `null` if there are no such runs.
     pub without_communication: Option<JsonBaseline>,
     /// Loss relative to the base; `null` for the base itself.
@@ -291,6 +297,7 @@ fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> Jso
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         work_load: work_load::case_work_cost(group, case),
         weight_waits: weight_waits::case_weight_waits(case),
+        checkpoints: checkpoint_cost::case_checkpoint_cost(case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::case_loss(group, case).as_ref().map(JsonLoss::from),
         dlperf: figures.map(|figures| figures.dlperf.clone()),

@@ -165,6 +165,7 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     below(show::economy::title(group.unit()), &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
     below(show::weight_waits::TITLE, &show::weight_waits::LEGEND, show::weight_waits::table(group));
+    below(show::checkpoints::TITLE, &show::checkpoints::LEGEND, show::checkpoints::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
     figures.extend(over_limit.map(|note| Paragraph::Note(vec![note])));
     let unclear = show::weight_waits::notes(group).into_iter().chain(scaling_loss::unclear(group));

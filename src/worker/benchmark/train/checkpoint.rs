@@ -7,19 +7,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::train::{EpochEnd, Iteration, Resumption, RunHeader, TrainConfig};
+use ringmark_core::benchmark::train::{CheckpointWrite, EpochEnd, Iteration, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::ObservedEnvironment;
 use ringmark_core::options::option_table;
 use serde::{Deserialize, Serialize};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::benchmark::train::agreement;
 use crate::benchmark::train::step::Step;
 use crate::exchange::UpdateState;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::model::weights_file::{self, TrainingState};
 
 /// Progress of training in addition to its tensors, and its record so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -44,20 +43,27 @@ pub struct SavedProgress {
     /// Input of all ranks so far.
     #[serde(default)]
     pub input: Option<ImageInputUse>,
+    /// Checkpoints before this one.
+    #[serde(default)]
+    pub checkpoints: Vec<CheckpointWrite>,
     /// Completed iterations.
     pub iterations: Vec<Iteration>,
+    /// Time to read this progress and to restore the state.
+    #[serde(skip)]
+    pub load: Seconds,
 }
 
 /// Name of the tensor with the progress, as JSON in bytes.
-const PROGRESS_TENSOR: &str = "place";
+pub(super) const PROGRESS_TENSOR: &str = "place";
 
 impl SavedProgress {
-    /// Creates the progress after `iterations` of a run that took `wall` and read `input`.
+    /// Creates the progress after `iterations` of a run that took `wall`, read `input` and wrote `checkpoints`.
     pub fn new(
         header: &RunHeader,
         iterations: &[Iteration],
         epochs: &[EpochEnd],
         input: Option<ImageInputUse>,
+        checkpoints: &[CheckpointWrite],
         wall: Seconds,
     ) -> SavedProgress {
         SavedProgress {
@@ -70,7 +76,9 @@ impl SavedProgress {
             wall,
             epochs: epochs.to_vec(),
             input,
+            checkpoints: checkpoints.to_vec(),
             iterations: iterations.to_vec(),
+            load: Seconds::default(),
         }
     }
 
@@ -204,36 +212,8 @@ pub fn restore(step: &mut Step, saved: &HashMap<String, Tensor>, world: &World) 
     step.exchange.set_state(&state)
 }
 
-/// Writes a checkpoint, including the batch count of running statistics. All ranks call this together, between two
-/// steps.
-pub fn save(
-    step: &mut Step,
-    session: &Session,
-    config: &TrainConfig,
-    progress: &SavedProgress,
-    batches: i64,
-) -> Result<()> {
-    let Some(path) = &config.learning.checkpoint else { return Ok(()) };
-    // Each rank has running statistics of different images; a resumed run starts with rank 0's.
-    agreement::copy_from_rank_0(step.model.statistics(), session.world)?;
-    let state = state(step)?;
-    let is_sharded = step.use_whole_weights(session.world)?;
-    if session.world.rank() == 0 {
-        let json = Tensor::from_slice(&serde_json::to_vec(progress)?);
-        let state = state.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
-        let entries = state.chain([(PROGRESS_TENSOR.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
-        weights_file::save(path, &step.model.tensors, &TrainingState { batches, entries })?;
-    }
-    if is_sharded {
-        step.model.free_weights()?;
-    }
-    session.world.barrier();
-    reseed(session, config, progress.iteration());
-    Ok(())
-}
-
 /// Returns the state of the update. All ranks call this together.
-fn state(step: &mut Step) -> Result<UpdateState> {
+pub(super) fn state(step: &mut Step) -> Result<UpdateState> {
     step.exchange.state()?.context("cannot save a checkpoint: this exchange has state outside the ranks' optimizers")
 }
 

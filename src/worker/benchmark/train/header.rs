@@ -1,7 +1,9 @@
 //! First line of a training run's record: the requested configuration, the environment and the exchange of gradients.
 
-use anyhow::Result;
-use ringmark_core::benchmark::train::{Resumption, RunHeader, TrainConfig, Tuning, WorkDivision};
+use anyhow::{Context, Result};
+use ringmark_core::benchmark::train::interruption::RESTARTS_VARIABLE;
+use ringmark_core::benchmark::train::{RestartHistory, Resumption, RunHeader, TrainConfig, Tuning, WorkDivision};
+use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::ObservedEnvironment;
 
 use crate::benchmark::train::checkpoint::SavedProgress;
@@ -33,21 +35,43 @@ pub fn header(
     let label = session.label(label, &ranks)?;
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
-    let resumptions = |saved: &SavedProgress| {
-        let changes = saved.ran_on.mismatches(&ObservedEnvironment::from_record(&environment, &ranks));
-        let changes = changes.iter().map(ToString::to_string).collect();
-        let last = Resumption { behind: saved.iteration(), started: now, wall_before: saved.wall, changes };
-        saved.resumptions.iter().cloned().chain([last]).collect()
+    let history = facts::variable(RESTARTS_VARIABLE).map(|text| serde_json::from_str(&text)).transpose();
+    let history: RestartHistory =
+        history.with_context(|| format!("{RESTARTS_VARIABLE} is not a history"))?.unwrap_or_default();
+    let started = [saved.map(|saved| saved.started), (!history.interruptions.is_empty()).then_some(history.started)];
+    let started = started.into_iter().flatten().next().unwrap_or(now);
+    let resumptions = match saved {
+        None if history.interruptions.is_empty() => Vec::new(),
+        saved => resumptions(history, saved, &ObservedEnvironment::from_record(&environment, &ranks), now),
     };
     let ExchangeFacts { backend, sum_dtype, .. } = exchange.facts();
     Ok(RunHeader {
         backend,
         sum_dtype,
         buckets: exchange.reducer().bucket_sizes(),
-        resumptions: saved.map(resumptions).unwrap_or_default(),
+        resumptions,
         work_division: prepared.division,
         tuning: prepared.tuning,
         no_graph: prepared.graphs.no_graph,
-        ..RunHeader::new(label, saved.map_or(now, |saved| saved.started), config, environment, ranks)
+        ..RunHeader::new(label, started, config, environment, ranks)
     })
+}
+
+/// Returns the resumptions of a run that continues now from `saved`, or from the start, on other hosts perhaps.
+fn resumptions(
+    history: RestartHistory,
+    saved: Option<&SavedProgress>,
+    ran_on: &ObservedEnvironment,
+    now: Seconds,
+) -> Vec<Resumption> {
+    let changes = saved.map(|saved| saved.ran_on.mismatches(ran_on)).unwrap_or_default();
+    let last = Resumption {
+        behind: saved.map_or(0, SavedProgress::iteration),
+        started: now,
+        wall_before: saved.map_or(Seconds::default(), |saved| saved.wall),
+        changes: changes.iter().map(ToString::to_string).collect(),
+        interruption: None,
+    };
+    let earlier = saved.map(|saved| saved.resumptions.as_slice()).unwrap_or_default();
+    history.resumptions(earlier, last, saved.map_or(Seconds::default(), |saved| saved.load))
 }

@@ -3,6 +3,7 @@
 mod agreement;
 mod autotune;
 mod checkpoint;
+mod checkpoint_writer;
 mod epochs;
 mod graphs;
 mod header;
@@ -15,11 +16,12 @@ mod work_load;
 
 use std::iter::once;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::train::{AutotuneLog, Recompute, TrainConfig, Tuning, WorkDivision};
-use ringmark_core::dimension::Bytes;
+use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::{LauncherAddress, Stage};
 use tch::{Device, Tensor};
 
@@ -114,6 +116,9 @@ fn train_in_stream(
         allocator::returning_memory(|| prepare(config, assignment, session, use_kernels))?;
     let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
+    if let Some(progress) = &progress {
+        timed_loop::rewarm(config, progress.iteration(), session, &mut step)?;
+    }
     let header = header::header(
         config,
         label,
@@ -167,10 +172,12 @@ fn prepare(
         dtype: config.dtype,
         layout,
     };
+    let load = Instant::now();
     let mut model = PreparedModel::new(&request, device)?;
     let items = assignment.as_ref().and_then(|assignment| assignment.dataset.length());
     let read = |path: &Path| SavedProgress::from_rank_0(path, &model.training_state.entries, config, items, world);
-    let progress = from_checkpoint.map(read).transpose()?;
+    let mut progress = from_checkpoint.map(read).transpose()?;
+    let read = load.elapsed();
 
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
@@ -203,8 +210,10 @@ fn prepare(
     let batches = Batches::new(&request, images.as_ref(), data_rank, device)?;
     let saved = std::mem::take(&mut model.training_state.entries);
     let mut step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
-    if progress.is_some() {
+    if let Some(progress) = &mut progress {
+        let restore = Instant::now();
         checkpoint::restore(&mut step, &saved, world)?;
+        progress.load = Seconds((read + restore.elapsed()).as_secs_f64());
     }
     Ok((step, division, progress, kernels))
 }

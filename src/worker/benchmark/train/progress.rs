@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_core::benchmark::train::{Iteration, Resumption, RunHeader, Trial, Tuning};
+use ringmark_core::benchmark::train::{Interruption, Iteration, Resumption, RunHeader, Trial, Tuning};
 use ringmark_core::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_core::dimension::{UnitsPerSecond, WorkUnit};
 use ringmark_core::line::dlperf::{self, Batch};
@@ -44,8 +44,11 @@ impl Progress {
             let batch = Batch::at_iteration(*iteration, epoch_iterations);
             println!("{}", dlperf::write(batch, UnitsPerSecond(work / step[0].0), unit, loss[0]));
         }
-        if let Some(Resumption { behind, changes, .. }) = header.resumptions.last() {
-            println!("{}", dlperf::write_resumption(*behind));
+        if let Some(Resumption { behind, changes, interruption, .. }) = header.resumptions.last() {
+            if *behind > 0 {
+                println!("{}", dlperf::write_resumption(*behind));
+            }
+            interruption.iter().filter_map(Interruption::line).for_each(|line| println!("{line}"));
             changes.iter().for_each(|change| println!("# {}", printable_lines(change)));
         }
         // mpirun gives ranks a pseudo-terminal for standard output, but not for standard error.

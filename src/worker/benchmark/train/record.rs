@@ -6,7 +6,8 @@ use ringmark_core::benchmark::kv_store::gathers::{self, GatherUse};
 use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::train::{
-    EpochEnd, Fingerprints, Iteration, RankFingerprints, RunEnd, RunHeader, RunRecord, TrainConfig,
+    CheckpointCost, CheckpointWrite, EpochEnd, Fingerprints, Iteration, RankFingerprints, RunEnd, RunHeader, RunRecord,
+    TrainConfig,
 };
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Bytes, KvStore, Phase, Phases, Seconds, TeraflopsPerSecond};
@@ -47,6 +48,7 @@ pub struct RankMeasurements {
     pub input: Option<ImageInputUse>,
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
+    pub checkpoints: Vec<CheckpointWrite>,
     pub profiles: Profiles,
     pub fingerprints: Option<RankFingerprints>,
     pub graphs: GraphUse,
@@ -92,6 +94,7 @@ pub fn gather(
         compression,
         input,
         epochs,
+        checkpoints,
         profiles,
         fingerprints,
         graphs,
@@ -125,6 +128,7 @@ pub fn gather(
         kv_store,
         compression: compression.map(|compression| compression.used(world)),
         epochs,
+        checkpoints,
         layers: profiles.layers,
         operators: profiles.operators,
         input,
@@ -266,6 +270,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let compression = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text(config.sample_size())));
+    let checkpoints = CheckpointCost::new(&end.checkpoints, end.wall).map(|cost| cost.text());
     let attention = end.attention.map(|kernel| format!("attention: {kernel}"));
     let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
@@ -280,6 +285,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(kv_store)
         .chain(compression)
         .chain(input)
+        .chain(checkpoints)
         .chain(layers)
         .chain(operators)
         .chain(nccl)

@@ -12,6 +12,7 @@ use ringmark_core::host::Stage;
 use ringmark_core::trace::GradientArray;
 
 use crate::benchmark::train::checkpoint::{self, SavedProgress};
+use crate::benchmark::train::checkpoint_writer::CheckpointWriter;
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::benchmark::train::progress::Progress;
@@ -20,7 +21,6 @@ use crate::benchmark::train::step::Step;
 use crate::job::heartbeat;
 use crate::job::host_watch::HostWatch;
 use crate::job::session::Session;
-use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
 use crate::measure::trace::{Profiles, TracedRun, Tracer, recorder};
 use crate::model::network::NamedTensor;
@@ -35,6 +35,7 @@ pub struct TimedLoop<'a> {
     recorded: GatheredIterations,
     progress: Progress,
     epochs: Epochs,
+    checkpoints: CheckpointWriter,
     graphs: GraphUse,
     tracer: Option<Tracer<'a>>,
     counters: HostWatch,
@@ -46,7 +47,7 @@ pub struct TimedLoop<'a> {
 }
 
 impl<'a> TimedLoop<'a> {
-    /// Prints the header and starts the clocks. A run that continues from `saved` is warmed up again.
+    /// Prints the header and starts the clocks.
     pub fn start(
         session: &'a Session<'a>,
         header: &'a RunHeader,
@@ -55,19 +56,16 @@ impl<'a> TimedLoop<'a> {
     ) -> Result<TimedLoop<'a>> {
         let (config, before) = (&header.config, header.iterations_before());
         let is_continued = saved.is_some();
-        let SavedProgress { iterations, epochs, input: input_before, wall: wall_before, .. } =
+        let SavedProgress { iterations, epochs, checkpoints, input: input_before, wall: wall_before, .. } =
             saved.unwrap_or_default();
         let progress = Progress::new(session.world, header, &iterations);
         let epochs = Epochs::new(config, session, epochs)?;
+        let checkpoints = CheckpointWriter::new(&config.learning, session.world, checkpoints);
         let first_scale = match step.exchange.loss_scaler() {
             Some(scaler) if is_continued => scaler.scale.f_double_value(&[])?,
             Some(_) => config.loss_scale,
             None => 1.0,
         };
-        if is_continued {
-            rewarm(config.warmup.min(before), session.world, step)?;
-            checkpoint::reseed(session, config, before);
-        }
         let timer = StepTimer::new(session.device(), before, config.warmup, first_scale);
         heartbeat::enter(Stage::Ready);
         let tracer = Tracer::start(&config.trace, traced_iterations(config, before, session), session)?;
@@ -82,6 +80,7 @@ impl<'a> TimedLoop<'a> {
             recorded: GatheredIterations::new(iterations),
             progress,
             epochs,
+            checkpoints,
             graphs: GraphUse { choice: config.graphs, no_graph: header.no_graph.clone() },
             tracer,
             counters,
@@ -125,6 +124,7 @@ impl<'a> TimedLoop<'a> {
 
     /// Ends an epoch and saves a checkpoint if they are due after `iteration`.
     pub fn after(&mut self, iteration: u32) -> Result<()> {
+        self.checkpoints.check()?;
         let every = self.header.config.learning.checkpoint_every;
         let is_saved = every.is_some_and(|every| iteration.is_multiple_of(every));
         let ends_epoch = self.epochs.end_at(iteration);
@@ -133,18 +133,24 @@ impl<'a> TimedLoop<'a> {
         }
         self.pause(|run| {
             let wall = run.wall();
+            if is_saved {
+                run.checkpoints.finish(run.session.world, &run.progress)?;
+            }
+            let mut started = Instant::now();
             run.recorded.take(run.session.world, &run.samples);
             if ends_epoch {
                 let end = run.epochs.end(run.session, run.header, &run.step.model, &run.recorded.iterations)?;
                 run.progress.print(&end.text());
+                started = Instant::now();
             }
-            if is_saved { run.save(iteration, wall) } else { Ok(()) }
+            if is_saved { run.save(iteration, wall, started) } else { Ok(()) }
         })
     }
 
     pub fn end(mut self) -> Result<RankMeasurements> {
         self.finish_iterations()?;
         let wall = self.wall();
+        self.checkpoints.finish(self.session.world, &self.progress)?;
         // Asynchronous ranks detect failed peers here.
         let mut kv_store = self.step.exchange.end(self.session)?;
         if let Some(used) = kv_store.as_mut().filter(|_| !self.timer.weight_waits().is_empty()) {
@@ -162,6 +168,7 @@ impl<'a> TimedLoop<'a> {
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
         let fingerprints = self.step.fingerprints()?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
+        let checkpoints = self.checkpoints.written().to_vec();
         let TimedLoop { samples, recorded, graphs, .. } = self;
         Ok(RankMeasurements {
             samples,
@@ -173,6 +180,7 @@ impl<'a> TimedLoop<'a> {
             compression,
             input,
             epochs,
+            checkpoints,
             profiles,
             fingerprints,
             graphs,
@@ -234,11 +242,13 @@ impl<'a> TimedLoop<'a> {
         })
     }
 
-    fn save(&mut self, iteration: u32, wall: Seconds) -> Result<()> {
-        let TimedLoop { session, header, step, recorded, epochs, .. } = self;
+    /// Saves a checkpoint in a pause that began at `started`.
+    fn save(&mut self, iteration: u32, wall: Seconds, started: Instant) -> Result<()> {
+        let TimedLoop { session, header, step, recorded, epochs, checkpoints, progress, .. } = self;
         let input = record::input(session.world, &step.batches, self.input_before.as_ref())?;
-        let saved = SavedProgress::new(header, &recorded.iterations, &epochs.ends, input, wall);
-        checkpoint::save(step, session, &header.config, &saved, step.batches_seen(header, iteration))
+        let saved = SavedProgress::new(header, &recorded.iterations, &epochs.ends, input, checkpoints.written(), wall);
+        let batches = step.batches_seen(header, iteration);
+        checkpoints.save((step, session), &header.config, &saved, batches, started, progress)
     }
 }
 
@@ -282,9 +292,12 @@ fn gradient_arrays(header: &RunHeader, step: &Step) -> Vec<GradientArray> {
     step.model.tensors.parameters.iter().rev().map(array).collect()
 }
 
-/// Runs steps without their update to warm up a run that continues, then restores the running statistics.
-fn rewarm(steps: u32, world: &World, step: &mut Step) -> Result<()> {
+/// Runs steps without their update to warm up a run that continues after `before` iterations, then restores the running
+/// statistics and the random numbers. All ranks call this together.
+pub fn rewarm(config: &TrainConfig, before: u32, session: &Session, step: &mut Step) -> Result<()> {
     let statistics = step.model.copy_of_statistics();
-    (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;
-    step.model.restore(&statistics)
+    (0..config.warmup.min(before)).try_for_each(|_| step.timed_rehearsal(session.world).map(drop))?;
+    step.model.restore(&statistics)?;
+    checkpoint::reseed(session, config, before);
+    Ok(())
 }

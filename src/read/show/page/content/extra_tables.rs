@@ -1,10 +1,10 @@
-//! Tables of the terminal that the report shows unchanged: uneven work and waits for sharded weights.
+//! Tables of the terminal that the report shows unchanged: uneven work, waits for sharded weights, and checkpoints.
 
 use crate::output::table::Table;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::{weight_waits, work_load};
+use crate::read::show::{checkpoints, weight_waits, work_load};
 
 /// Returns a block for each series and table with rows.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
@@ -17,7 +17,9 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
         let notes = weight_waits::notes(group).into_iter().map(|note| format!("{note}."));
         let note = std::iter::once(weight_waits::LEGEND.join(" ")).chain(notes).collect::<Vec<_>>().join(" ");
         let uneven = block(series, work_load::TITLE, work_load::LEGEND.join(" "), work_load::table(group));
-        [uneven, block(series, weight_waits::TITLE, note, weight_waits::table(group))]
+        let waits = block(series, weight_waits::TITLE, note, weight_waits::table(group));
+        let saved = block(series, checkpoints::TITLE, checkpoints::LEGEND.join(" "), checkpoints::table(group));
+        [uneven, waits, saved]
     };
     setting.series.iter().flat_map(of_series).flatten().collect()
 }
