@@ -5,6 +5,8 @@ pub mod busbw;
 pub mod comparison;
 pub mod counts;
 pub mod exchange_growth;
+pub mod goodput;
+pub mod mtbf;
 pub mod pairing;
 pub mod random;
 pub mod run_values;
