@@ -74,10 +74,10 @@ mod tests {
             --folder is missing: use a folder on the storage to measure, such as --folder /scratch
             --files 0 is out of range: choose 1 to 65536
             --size 0 is out of range: choose at least 4096 bytes
-            --files 3: rank-0 by 1 ranks of 8192 bytes writes 2 pages of 4096 bytes, fewer than files: choose fewer files or a larger --size
+            --writers rank-0: with 1 rank, a writer has 2 pages of 4096 bytes, too few for 3 files: choose fewer --files or a larger --size
             --iters 0 is out of range: choose 1 to 100000"#]].assert_eq(&refused.map(error).join("\n"));
         let tiny = CheckpointConfig { size: Some(Bytes(16384)), ..config() };
         tiny.validate_for(4).expect("a page a rank");
-        expect!["--files 1: shards by 5 ranks of 16384 bytes writes 0 pages of 4096 bytes, fewer than files: choose fewer files or a larger --size"].assert_eq(&tiny.validate_for(5).expect_err("less than a page").to_string());
+        expect!["--writers shards: with 5 ranks, a writer has 0 pages of 4096 bytes, too few for 1 file: choose fewer --files or a larger --size"].assert_eq(&tiny.validate_for(5).expect_err("less than a page").to_string());
     }
 }
