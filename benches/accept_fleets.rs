@@ -191,6 +191,7 @@ fn measure(fleet: &SimulatedFleet, is_verbose: bool) -> Outcome {
             | Defect::SlowNetwork { host, .. }
             | Defect::Intermittent { host, .. }
             | Defect::Drift { host, .. }
+            | Defect::SlowDisk { host, .. }
             | Defect::Corrupt { host, .. } => Subject::Host(host),
             Defect::BadLink { hosts: [one, other], .. } | Defect::BrokenLink { hosts: [one, other] } => {
                 Subject::Link(one.min(other), one.max(other))

@@ -148,7 +148,7 @@ pub fn settings(conditions: &GroupConditions) -> BTreeMap<String, Value> {
     if let Some(ProgramConfig { command, start, lines, .. }) = conditions.program() {
         // The other options are those of ringmark's own step.
         let is_stated = |name: &str| option_table::find::<ProgramRun>(&name.replace('_', "-")).is_some();
-        settings.retain(|name, value| is_stated(name) && *value != Value::from(TO_THE_END));
+        settings.retain(|name, value| is_stated(name) && *value != TO_THE_END);
         let texts = [("program", shell::join(&command.0)), ("start", start.to_string()), ("lines", lines.to_string())];
         settings.extend(texts.map(|(name, text)| (name.to_owned(), Value::from(text))));
     }
