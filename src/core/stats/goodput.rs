@@ -9,7 +9,7 @@
 //! start it and load the checkpoint. A failure during a restart repeats the restart.
 //!
 //! **Expected wall time.** A span s without failure is reached after `(e^(s / M) - 1) (M + F)`, if every failure in it
-//! costs F. Restarts alone take `F = M (e^(R / M) - 1)`, hence Daly's exact expression for a blocking checkpoint (A
+//! costs F. Restarts alone take `F = M (e^(R / M) - 1)`. This gives Daly's exact expression for a blocking checkpoint (A
 //! higher order estimate of the optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22,
 //! 2006):
 //!
