@@ -131,8 +131,9 @@ mod tests {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().expect("a shell");
         let start = Instant::now();
         let found = loop {
-            let found = descendants(getpid().as_raw());
+            // Before those of this process, because the shell may start its own at any time.
             let own: Vec<i32> = descendants(shell.id() as i32);
+            let found = descendants(getpid().as_raw());
             if !own.is_empty() || start.elapsed() > Duration::from_secs(20) {
                 break (found, own);
             }
