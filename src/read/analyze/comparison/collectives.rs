@@ -15,13 +15,10 @@ use ringmark_core::stats::busbw::{Bus, algbw, busbw};
 use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
-use crate::read::analyze::comparison::side::{RunFigures, Side, SideGroup, word};
+use crate::read::analyze::comparison::side::{PROGRAM, RunFigures, Side, SideGroup, word};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
-
-/// Setting that contains the name of the measuring program.
-pub const PROGRAM: &str = "program";
 
 /// Tolerance for a rate relative to the value computed from its time; larger than any rounding error.
 const RATE_TOLERANCE: f64 = 0.02;

@@ -10,9 +10,8 @@ use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::options::usage::usage;
 
-use crate::read::analyze::comparison::collectives::PROGRAM;
 use crate::read::analyze::comparison::side::{
-    ConditionDifference, RequiredCondition, Side, SideCase, SideGroup, SideKind,
+    ConditionDifference, PROGRAM, RequiredCondition, Side, SideCase, SideGroup, SideKind,
 };
 use crate::read::analyze::settings;
 use crate::read::load::environment::EnvironmentText;
@@ -219,8 +218,8 @@ impl Pair<'_> {
             all
         });
         let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
-        let is_compared =
-            |name: &&String| !self.is_of_two_programs() || base.contains_key(*name) && test.contains_key(*name);
+        let is_of_both = |name: &String| base.contains_key(name) && test.contains_key(name);
+        let is_compared = |name: &&String| !self.is_of_two_programs() || *name == PROGRAM || is_of_both(name);
         let condition = |name: &String| ConditionDifference {
             name: name.clone(),
             base: self.joined(&base, name),
@@ -238,6 +237,7 @@ impl Pair<'_> {
             SideKind::PytorchDdp => None,
         };
         match all.get(name) {
+            None if name == PROGRAM => "ringmark".to_owned(),
             None => omitted().unwrap_or_else(|| "not set".to_owned()),
             Some(values) => values.iter().cloned().collect::<Vec<_>>().join(" / "),
         }

@@ -83,7 +83,7 @@ pub struct SideGroup {
 /// Name and value of a required condition; `None` if an unknown value does not prevent a comparison.
 pub type RequiredCondition = (&'static str, Option<String>);
 
-/// Setting of a run of another program.
+/// Setting with the program that measured a side, if it is not ringmark's training.
 pub const PROGRAM: &str = "program";
 
 /// Value that differs from every known one.
