@@ -1,7 +1,7 @@
 //! Options of `ringmark accept`.
 
 use std::fs;
-use std::path::{self, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
@@ -129,7 +129,7 @@ impl AcceptOptions {
 
 /// Returns the images to read, with absolute paths, after the checks of `ringmark input`.
 fn input_data(files: String, machine: &Machine, launch: &LaunchConfig) -> anyhow::Result<DataFiles> {
-    let data = DataFiles::from(Some(files)).try_map(|file| Ok(path::absolute(file)?)).map_err(usage)?;
+    let data = data::absolute(DataFiles::from(Some(files))).map_err(usage)?;
     let input = InputConfig { data, ..InputConfig::default() };
     input.validate().map_err(usage)?;
     data::check("--data", &input.data, input.model.sample_size(input.image_size, None), machine, launch)?;

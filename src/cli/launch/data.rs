@@ -1,5 +1,7 @@
 //! Checks training data before a job starts, as far as this machine has them.
 
+use std::path;
+
 use anyhow::{Context, anyhow};
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_core::dimension::{ImageLimits, SampleSize};
@@ -10,6 +12,11 @@ use ringmark_input::dataset::Dataset;
 use crate::cli::launch::hosts::Machine;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::output;
+
+/// Returns the data with absolute paths: ranks on other hosts start in another folder.
+pub(super) fn absolute(data: DataFiles) -> anyhow::Result<DataFiles> {
+    data.try_map(|file| Ok(path::absolute(file)?))
+}
 
 /// Rejects files that contain no training data. The doctor reports missing files before a job starts; a dry run, which has
 /// no doctor, warns of them if all ranks would run on this machine. `option` is the option of `data`.

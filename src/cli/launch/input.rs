@@ -1,6 +1,6 @@
 //! Options of `ringmark input`.
 
-use std::path::{self, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
@@ -62,8 +62,7 @@ impl InputOptions {
     pub fn into_config(self) -> anyhow::Result<InputRun> {
         let input = self.input.apply(InputConfig::default())?;
         input.validate().map_err(usage)?;
-        // Ranks on other hosts start in another folder.
-        let data = input.data.clone().try_map(|file| Ok(path::absolute(file)?)).map_err(usage)?;
+        let data = data::absolute(input.data.clone()).map_err(usage)?;
         let input = InputConfig { data, ..input };
         let machine = Machine::read(DeviceChoice::Cpu, None);
         let mut launch = self.launch.into_config(&machine)?;

@@ -6,7 +6,7 @@ use std::path::{self, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
+use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, KvStore, SampleSize};
@@ -229,9 +229,8 @@ fn restarts(number: u32, spare_hosts: Option<&str>, hosts: &Hosts) -> anyhow::Re
 /// Makes paths absolute, because ranks on other hosts start in another folder.
 fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     let absolute = |file: Option<PathBuf>| file.map(path::absolute).transpose();
-    let absolute_data = |files: DataFiles| files.try_map(|file| Ok(path::absolute(file)?));
-    let learning = LearningConfig { validate: absolute_data(train.learning.validate)?, ..train.learning };
-    let data = absolute_data(train.data)?;
+    let learning = LearningConfig { validate: data::absolute(train.learning.validate)?, ..train.learning };
+    let data = data::absolute(train.data)?;
     Ok(TrainConfig { data, learning, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
 }
 

@@ -43,15 +43,7 @@ use crate::model::prepared::{ModelRequest, PreparedModel};
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
     let cores = CoreRequest { threads: config.threads, cores_divided_by: config.cores_divided_by, bind: config.bind };
-    let request = SessionRequest {
-        device: config.device,
-        cores,
-        nccl: None,
-        with_nccl_log: false,
-        computes: true,
-        launcher,
-        servers: None,
-    };
+    let request = SessionRequest::without_sums(config.device, cores, launcher);
     Session::run(request, |session| score(config, label, session))
 }
 

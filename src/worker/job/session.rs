@@ -55,6 +55,13 @@ pub struct SessionRequest {
     pub servers: Option<Servers>,
 }
 
+impl SessionRequest {
+    /// Requests a session that sums nothing and has no servers.
+    pub fn without_sums(device: DeviceChoice, cores: CoreRequest, launcher: Option<LauncherAddress>) -> SessionRequest {
+        SessionRequest { device, cores, nccl: None, with_nccl_log: false, computes: true, launcher, servers: None }
+    }
+}
+
 /// Processes that serve the ranks.
 pub struct Servers {
     pub number: u32,

@@ -35,15 +35,7 @@ pub fn run(config: &CheckpointConfig, launcher: Option<LauncherAddress>) -> Resu
     // Before any other thread starts, which would end this process on a signal.
     let cleaner = FileCleaner::start()?;
     let cores = CoreRequest { threads: config.threads, cores_divided_by: None, bind: config.bind };
-    let request = SessionRequest {
-        device: config.device,
-        cores,
-        nccl: None,
-        with_nccl_log: false,
-        computes: true,
-        launcher,
-        servers: None,
-    };
+    let request = SessionRequest::without_sums(config.device, cores, launcher);
     Session::run(request, |session| measure(config, session, &cleaner))
 }
 

@@ -28,9 +28,7 @@ use crate::measure::trace::{TracedRun, Tracer};
 pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     // libtorch computes nothing here.
     let cores = CoreRequest { threads: Some(1), cores_divided_by: None, bind: BindChoice::None };
-    let device = DeviceChoice::Cpu;
-    let request =
-        SessionRequest { device, cores, nccl: None, with_nccl_log: false, computes: true, launcher, servers: None };
+    let request = SessionRequest::without_sums(DeviceChoice::Cpu, cores, launcher);
     Session::run(request, |session| measure(config, session))
 }
 

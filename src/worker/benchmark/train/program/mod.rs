@@ -39,15 +39,7 @@ pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<Launche
     // A program that starts several ranks needs the cores of all of them.
     let bind = if config.program.start == ProgramStart::Rank { config.bind } else { BindChoice::None };
     let cores = CoreRequest { threads: config.threads, cores_divided_by: config.cores_divided_by, bind };
-    let request = SessionRequest {
-        device: config.device,
-        cores,
-        nccl: None,
-        with_nccl_log: false,
-        computes: false,
-        launcher,
-        servers: None,
-    };
+    let request = SessionRequest { computes: false, ..SessionRequest::without_sums(config.device, cores, launcher) };
     Session::run(request, |session| measure(config, label, session))
 }
 
