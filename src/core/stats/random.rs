@@ -20,12 +20,16 @@ impl Random {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
+    /// Returns an integer from 0 to `limit` - 1, each with the same probability.
+    pub fn below(&mut self, limit: usize) -> usize {
+        // Rounding may give `limit` itself.
+        ((self.uniform() * limit as f64) as usize).min(limit.saturating_sub(1))
+    }
+
     /// Puts the items into a random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
-            // Below 1, so that the product is at most `end`.
-            let index = (self.uniform() * (end + 1) as f64) as usize;
-            items.swap(index.min(end), end);
+            items.swap(self.below(end + 1), end);
         }
     }
 }
