@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`generate`] | commands generated from the definitions: completions, man |
 //! | [`json`] | the option of every command with a table |
-//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, checkpoint, accept; and doctor |
+//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, checkpoint, goodput, accept; and doctor |
 //! | [`pack`] | the command that creates data: pack |
 //! | [`schema`] | the JSON Schema of files and responses |
 //! | [`read`] | commands that read results: extract, check, diff, report, predict |
@@ -32,6 +32,7 @@ use crate::cli::launch::accept::AcceptOptions;
 use crate::cli::launch::alternate::AlternateOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
+use crate::cli::launch::goodput::GoodputOptions;
 use crate::cli::pack::PackOptions;
 use crate::cli::read::check::CheckOptions;
 use crate::cli::read::diff::DiffOptions;
@@ -44,7 +45,7 @@ use crate::launch::accept::command as accept;
 use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
 use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
-use crate::launch::sweep::{alternate, live};
+use crate::launch::sweep::{alternate, goodput, live};
 use crate::read::diff::DiffConfig;
 
 const EXAMPLES: &str = "\
@@ -151,7 +152,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
             &[migration_hints::BANDWIDTH_HINTS, migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
         Some("pack") => &[migration_hints::PACK_HINTS],
-        Some(command) if launch::Benchmark::has_subcommand(command) => {
+        Some(command) if command == "goodput" || launch::Benchmark::has_subcommand(command) => {
             &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
         Some("doctor" | "accept") => &[migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS],
@@ -176,9 +177,9 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
 
 /// Returns true for a command that writes a folder of results and takes no word without an option.
 fn takes_out(typed: &[String]) -> bool {
-    typed
-        .get(1)
-        .is_some_and(|command| ["sweep", "score", "bandwidth", "checkpoint", "accept"].contains(&command.as_str()))
+    typed.get(1).is_some_and(|command| {
+        ["sweep", "score", "bandwidth", "checkpoint", "goodput", "accept"].contains(&command.as_str())
+    })
 }
 
 /// Subcommand of the program.
@@ -191,6 +192,11 @@ pub enum Command {
     ///
     /// Drift of the machine then affects all of them alike.
     Alternate(AlternateOptions),
+    /// Measure what checkpoints and failures cost: goodput by interval between checkpoints
+    ///
+    /// Trains under failures at random times, shows the lost time by cause, and predicts the goodput of other numbers of
+    /// hosts.
+    Goodput(Box<GoodputOptions>),
     /// Follow a sweep that runs in another shell or on another host
     Watch(WatchOptions),
     /// Check every host (ssh, programs, devices, network); print each problem with its fix
@@ -231,6 +237,9 @@ impl Command {
                 alternate::run(&config)?;
                 config.pairs().try_for_each(|[base, test]| crate::read::diff::run(&DiffConfig::new(base, test)))
             }),
+            Command::Goodput(options) => {
+                options.into_config().and_then(|config| goodput::run(&config, crate::read::goodput::tables))
+            }
             Command::Watch(options) => live::watch::run(&options.into_config(), crate::read::extract::summary),
             Command::Doctor(options) => options.into_config().and_then(|config| doctor::run(&config)),
             Command::Accept(options) => options.into_config().and_then(|config| accept::run(&config)),

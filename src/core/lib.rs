@@ -8,6 +8,7 @@
 //! | [`dimension`] | dimensions of figures: network, precision, device, case, phase, unit |
 //! | [`options`] | options, each declared once: field, clap, default, validation, a worker's arguments, settings |
 //! | [`accept`] | acceptance of a cluster: search for unfit hosts, GPUs and links |
+//! | [`goodput`] | training under failures: lost time by cause, measured costs, predictions |
 //! | [`benchmark`] | configuration and record of each benchmark, and shared parts |
 //! | [`mod@file`] | file formats: header and version, names, atomic writes |
 //! | [`manifest`] | manifest of a sweep: conditions, environment, state of each run |
@@ -27,6 +28,7 @@ pub mod accept;
 pub mod benchmark;
 pub mod dimension;
 pub mod file;
+pub mod goodput;
 pub mod host;
 pub mod line;
 pub mod listener;

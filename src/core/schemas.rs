@@ -4,6 +4,7 @@ use schemars::{Schema, schema_for};
 
 use crate::accept::{Line, Verdict};
 use crate::benchmark::RECORDS;
+use crate::goodput::Goodput;
 use crate::manifest::Manifest;
 use crate::progress::Progress;
 
@@ -14,6 +15,7 @@ pub fn schemas() -> Vec<(&'static str, Schema)> {
         ("manifest", schema_for!(Manifest)),
         ("progress", schema_for!(Progress)),
         ("accept", schema_for!(Verdict)),
+        ("goodput", schema_for!(Goodput)),
         ("accept_journal", schema_for!(Line)),
     ];
     records.chain(others).collect()

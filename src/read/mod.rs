@@ -12,6 +12,7 @@
 //! | [`check`] | command: checks that a result is complete, unedited, by the rules and reliable |
 //! | [`diff`] | command: comparison of two results |
 //! | [`accept`] | report of a fleet that `ringmark accept` tested |
+//! | [`goodput`] | report of training under failures |
 //! | [`report`] | command: a page, a picture, or tables with bars, for one or more results |
 //! | [`report_json`] | JSON of a report |
 //! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
@@ -39,6 +40,7 @@ pub mod check;
 pub mod diff;
 pub mod export;
 pub mod extract;
+pub mod goodput;
 pub mod load;
 pub mod predict;
 pub mod report;

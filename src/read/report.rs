@@ -14,6 +14,7 @@ use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::benchmark;
+use crate::read::goodput;
 use crate::read::load::folder::{Reader, unreadable};
 use crate::read::load::trace;
 use crate::read::report_json;
@@ -44,6 +45,17 @@ pub struct ReportConfig {
     pub links: Vec<Link>,
     /// Destination of JSON output.
     pub json: Json,
+}
+
+impl ReportConfig {
+    /// Rejects options for sweeps.
+    fn check_is_plain(&self, folder: &Path) -> anyhow::Result<()> {
+        ensure!(
+            self.warmup.is_none() && self.price.is_none() && !self.published,
+            usage(anyhow!("--warmup, --published and --price do not apply to {}: omit them", folder.display()))
+        );
+        Ok(())
+    }
 }
 
 keyword_enum!(
@@ -85,13 +97,15 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
     let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
     if let Some((folder, journal)) = accept::find(&config.folders)? {
-        ensure!(
-            config.warmup.is_none() && config.price.is_none() && !config.published,
-            usage(anyhow!("--warmup, --published and --price do not apply to {}: omit them", folder.display()))
-        );
+        config.check_is_plain(folder)?;
         let verdict = accept::verdict(folder, &journal)?;
         let is_instead = config.json.write(&verdict)?;
         return write(config, format, is_instead, &accept::document(folder, &journal, &verdict, &config.links)?);
+    }
+    if let Some((folder, goodput)) = goodput::find(&config.folders)? {
+        config.check_is_plain(folder)?;
+        let is_instead = config.json.write(&goodput)?;
+        return write(config, format, is_instead, &goodput::document(folder, &goodput, &config.links)?);
     }
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());

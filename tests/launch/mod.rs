@@ -5,6 +5,7 @@ mod alternate;
 mod batch_without_memory;
 mod cluster;
 mod doctor;
+mod goodput;
 mod gridengine;
 mod hostile;
 mod kv_store_faults;

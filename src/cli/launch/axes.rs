@@ -129,6 +129,11 @@ impl AxesOptions {
         }
     }
 
+    /// Returns true if the user gave cases.
+    pub(super) fn has_cases(&self) -> bool {
+        self.cases.is_some()
+    }
+
     /// Returns true if the user gave batch sizes.
     pub(super) fn has_batch_sizes(&self) -> bool {
         self.batch_sizes.is_some()

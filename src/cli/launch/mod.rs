@@ -10,6 +10,7 @@
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
 //! | [`sweep`], [`run`], [`score`], [`bandwidth`], [`input`], [`checkpoint`] | the commands of [`Benchmark`] |
 //! | [`alternate`] | the command that runs several of these in turn |
+//! | [`goodput`] | the command that runs sweeps under failures |
 //! | [`doctor`] | the command that checks hosts |
 //! | [`accept`] | the command that finds hosts and links that are not fit |
 
@@ -21,6 +22,7 @@ pub mod checkpoint;
 pub mod config_file;
 pub mod data;
 pub mod doctor;
+pub mod goodput;
 pub mod hosts;
 pub mod input;
 pub mod run;

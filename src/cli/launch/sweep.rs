@@ -143,8 +143,21 @@ fn autotune_over_help() -> String {
 }
 
 impl SweepOptions {
+    /// Returns true if the user gave cases.
+    pub(super) fn has_cases(&self) -> bool {
+        self.axes.has_cases()
+    }
+
     /// Fills in defaults and checks the options; inspects this machine only if its size determines a default.
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
+        self.into_config_with(Ok)
+    }
+
+    /// As [`SweepOptions::into_config`]; `complete` changes the settings of training before they are checked.
+    pub(super) fn into_config_with(
+        self,
+        complete: fn(TrainConfig) -> anyhow::Result<TrainConfig>,
+    ) -> anyhow::Result<TrainSweep> {
         let machine = Machine::read(self.train.apply(TrainConfig::default())?.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
         machine.query_first_host(&mut launch);
@@ -161,7 +174,7 @@ impl SweepOptions {
             Some(suite) => suite.defaults(profile, device_of_suite, defaults, &original_options),
             None => defaults,
         };
-        let mut train = with_absolute_paths(self.train.apply(defaults)?)?;
+        let mut train = complete(with_absolute_paths(self.train.apply(defaults)?)?)?;
         let options = option_table::filled_in(&train);
         let search = StrategySearch { over: self.autotune_over, log: train.autotune_log.take() };
         let models = match self.train.typed("model") {
@@ -210,7 +223,7 @@ impl SweepOptions {
         let epoch_images = epoch_images(&train, size, trained);
         let items = trained.filter(|_| train.learning.epochs.is_some());
         train_checks::check_epochs(&sweep, &train, items)?;
-        Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search })
+        Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search, is_part: false })
     }
 }
 

@@ -24,6 +24,9 @@ const GROUPS: [Group; 7] = [
             "quick",
             "profile",
             "suite",
+            "mtbf",
+            "duration",
+            "checkpoint-intervals",
             "cases",
             "folder",
             "op",
@@ -118,7 +121,7 @@ const GROUPS: [Group; 7] = [
     Group {
         heading: "Time limits and faults",
         common: &["timeout", "stall-timeout"],
-        others: &["restarts", "spare-hosts", "inject"],
+        others: &["restarts", "spare-hosts", "failures", "failure-seed", "predict-hosts", "inject"],
     },
     Group {
         heading: "Gradient exchange",

@@ -44,7 +44,7 @@
 use std::ops::{Add, Sub};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::dimension::{BackendName, Bytes, Case};
@@ -205,7 +205,7 @@ pub fn expected_maximum(count: u32) -> f64 {
 }
 
 /// A range with a central value.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Band {
     /// Lower bound.
     pub low: f64,

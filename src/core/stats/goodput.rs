@@ -42,15 +42,22 @@
 
 use std::ops::AddAssign;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
 use crate::stats::allreduce_model::Band;
 use crate::stats::random::Random;
-use crate::stats::summary::percentiles;
+use crate::stats::summary::{mean, percentiles, standard_deviation};
 
 /// Simulated runs of a band.
 const RUNS_OF_BAND: usize = 1000;
 
 /// Most expected failures of a run. One with more would hardly end.
 const MOST_FAILURES: f64 = 1e4;
+
+/// Quantile 0.975 of the normal distribution.
+const NORMAL: f64 = 1.959_964;
 
 /// Rounding of a number of intervals that is not counted as an interval.
 const ROUNDING: f64 = 1e-9;
@@ -83,7 +90,7 @@ pub fn daly_interval(stall: f64, mtbf: f64) -> f64 {
 }
 
 /// Steps of a restart: the time of each in seconds, or another value of each.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Restart<T> {
     /// Time from the failure to its detection.
     pub detect: T,
@@ -154,16 +161,32 @@ fn is_time(seconds: f64) -> bool {
 }
 
 /// Mean of measured times, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredTime {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Standard error of the mean.
+    /// Standard error of the mean, so much larger for few values that 1.96 times this is half of the interval of 95 %.
     pub error: f64,
 }
 
+impl MeasuredTime {
+    /// Returns the mean of `values`, 0 without any, and its standard error, 0 for one value:
+    ///
+    /// ```text
+    /// error = standard deviation / sqrt(n) x t(0.975, n - 1) / 1.95996
+    /// ```
+    ///
+    /// Values 2, 3 and 4: `1 / sqrt(3) x 4.3027 / 1.95996 = 1.2674`.
+    pub fn of(values: &[f64]) -> MeasuredTime {
+        let count = values.len() as f64;
+        let quantile = StudentsT::new(0.0, 1.0, count - 1.0).map_or(NORMAL, |student| student.inverse_cdf(0.975));
+        let error = standard_deviation(values).map(|deviation| deviation / count.sqrt() * quantile / NORMAL);
+        MeasuredTime { mean: mean(values).unwrap_or(0.0), error: error.unwrap_or(0.0) }
+    }
+}
+
 /// Time lost by cause, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LostTime {
     /// Stalls, waits for the previous checkpoint, and the wait for the last one.
     pub checkpoint: f64,
@@ -420,7 +443,6 @@ pub fn goodput_band(mtbf: f64, interval: f64, measured: &MeasuredCosts, work: f6
 mod tests {
     use super::*;
     use crate::stats::mtbf::cluster_mtbf;
-    use crate::stats::summary::{mean, standard_deviation};
 
     const RESTART: Restart<f64> = Restart { detect: 30.0, stop: 5.0, start: 40.0, load: 15.0 };
     const BLOCKING: Costs = Costs { stall: 10.0, write: 0.0, restart: RESTART };
@@ -471,6 +493,15 @@ mod tests {
         let limit = |interval| Conditions { interval, costs: free, ..WORKED }.expected_goodput().expect("valid");
         assert_close(limit(1e-3), 1.0, 1e-6);
         assert_close(limit(720.0), 0.1 / (0.1f64.exp() - 1.0), 1e-9);
+    }
+
+    #[test]
+    fn errors_of_few_values_are_larger() {
+        let time = MeasuredTime::of(&[2.0, 3.0, 4.0]);
+        assert_close(time.mean, 3.0, 1e-12);
+        assert_close(time.error, 1.2674, 1e-4);
+        assert_eq!(MeasuredTime::of(&[2.0]), MeasuredTime { mean: 2.0, error: 0.0 });
+        assert_eq!(MeasuredTime::of(&[]), MeasuredTime::default());
     }
 
     #[test]

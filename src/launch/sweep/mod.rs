@@ -5,6 +5,7 @@
 //! | [`benchmark`] | the trait of a benchmark, and the jobs that it plans |
 //! | [`benchmarks`] | train, score, bandwidth, input, checkpoint |
 //! | [`alternate`] | several sweeps in turn, one run of each in every round |
+//! | [`goodput`] | sweeps in which ranks are lost at random times, for each interval between checkpoints |
 //! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, for train and score |
 //! | [`plan`] | expands axes into runs; a rank's share of the cores; pure |
 //! | [`session`] | the steps around the jobs that all benchmarks share |
@@ -26,6 +27,7 @@ pub mod conditions;
 pub mod cost;
 pub mod estimate;
 pub mod folder;
+pub mod goodput;
 pub mod ledger;
 pub mod live;
 pub mod plan;

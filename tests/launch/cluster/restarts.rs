@@ -13,6 +13,27 @@ use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{succeeds, wait_until};
 use crate::support::worker_run::checksum;
 
+/// The connections of a rank are closed once. Both hosts remain, and the run continues with the same weights.
+#[test]
+fn run_continues_after_closed_connections() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let _tokens = take_all_cores();
+    let folder = tempfile::tempdir().expect("a folder");
+    let hosts = format!("--hosts {}:1,{}:1 --checkpoint-every 5", cluster.host(1), cluster.host(2));
+    let record = |out: &str, options: &str| {
+        let out = folder.path().join(out);
+        succeeds(&mut command(&cluster, "2n1g", &out, &format!("{hosts} {options}")));
+        until_empty(&cluster);
+        let path = out.join("2n1g/resnet18_b2_fp32_1.jsonl");
+        RunRecord::read(&fs::read(path).expect("a record")[..]).expect("whole")
+    };
+    let restarted = record("out", "--inject link:8:1 --restarts 1");
+    let [resumption] = restarted.header.resumptions.as_slice() else { panic!("{:?}", restarted.header.resumptions) };
+    let interruption = resumption.interruption.as_ref().expect("started again by the launcher");
+    assert_eq!((resumption.behind, interruption.replaced.len()), (5, 0), "{interruption:?}");
+    assert_eq!(checksum(&restarted), checksum(&record("whole", "")));
+}
+
 /// The link of the second host fails. The first spare host does not exist, the second one takes its place; weights are
 /// those of an undisturbed run.
 #[test]

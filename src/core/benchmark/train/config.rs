@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
+use crate::benchmark::train::loss::{LossKind, RandomLosses};
 use crate::benchmark::train::program::ProgramConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, SweepProfile, is_default, is_one, one, shared_options};
@@ -23,6 +24,7 @@ use crate::dimension::{
 };
 use crate::host::BindChoice;
 use crate::number_text::count;
+use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum, text_value};
@@ -73,13 +75,29 @@ pub enum Fault {
         /// Added time, in percent of the rank's forward time.
         percent: u32,
     },
+    /// Rank `rank` is lost at the start of iteration `iteration` of a run that was not started again yet.
+    Lose {
+        /// How it is lost.
+        kind: LossKind,
+        /// Iteration, counted from 1.
+        iteration: u32,
+        /// Rank, counted from 0.
+        rank: u32,
+    },
+    /// Ranks are lost at random times.
+    Random(RandomLosses),
 }
 
 impl Fault {
     /// Rejects a rank that no job of up to `ranks` ranks has.
     pub fn check(self, ranks: u32) -> anyhow::Result<()> {
         match self {
-            Fault::Fail { rank, .. } | Fault::Slow { rank, .. } | Fault::Flip { rank, .. } if rank >= ranks => {
+            Fault::Fail { rank, .. }
+            | Fault::Slow { rank, .. }
+            | Fault::Flip { rank, .. }
+            | Fault::Lose { rank, .. }
+                if rank >= ranks =>
+            {
                 bail!("--inject {self}: there is no rank {rank}: the largest case has {}, from 0", count(ranks, "rank"))
             }
             _ => Ok(()),
@@ -94,6 +112,8 @@ impl fmt::Display for Fault {
             Fault::Overflow { iteration } => write!(formatter, "overflow:{iteration}"),
             Fault::Flip { rank, iteration, bit } => write!(formatter, "flip:{iteration}:{rank}:{bit}"),
             Fault::Slow { rank, percent } => write!(formatter, "slow:{rank}:{percent}"),
+            Fault::Lose { kind, iteration, rank } => write!(formatter, "{kind}:{iteration}:{rank}"),
+            Fault::Random(losses) => losses.fmt(formatter),
         }
     }
 }
@@ -102,17 +122,21 @@ impl FromStr for Fault {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Fault> {
-        let mut parts = text.split(':');
-        let kind = parts.next();
-        let numbers: Option<Vec<u32>> = parts.map(|number| number.parse().ok()).collect();
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let numbers: Option<Vec<u32>> = rest.split(':').map(|number| number.parse().ok()).collect();
         match (kind, numbers.as_deref()) {
-            (Some("fail"), Some(&[iteration, rank])) => Ok(Fault::Fail { rank, iteration }),
-            (Some("overflow"), Some(&[iteration])) => Ok(Fault::Overflow { iteration }),
-            (Some("flip"), Some(&[iteration, rank, bit])) => Ok(Fault::Flip { rank, iteration, bit }),
-            (Some("slow"), Some(&[rank, percent])) => Ok(Fault::Slow { rank, percent }),
+            ("fail", Some(&[iteration, rank])) => Ok(Fault::Fail { rank, iteration }),
+            ("overflow", Some(&[iteration])) => Ok(Fault::Overflow { iteration }),
+            ("flip", Some(&[iteration, rank, bit])) => Ok(Fault::Flip { rank, iteration, bit }),
+            ("slow", Some(&[rank, percent])) => Ok(Fault::Slow { rank, percent }),
+            ("random", _) => RandomLosses::parse(rest).map(Fault::Random).with_context(|| text.to_owned()),
+            (kind, Some(&[iteration, rank])) if LossKind::KEYWORDS.contains(&kind) => {
+                Ok(Fault::Lose { kind: kind.parse()?, iteration, rank })
+            }
             _ => bail!(
                 "{text:?} is not one of fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT, \
-                 slow:RANK:PERCENT"
+                 slow:RANK:PERCENT, kill:ITERATION:RANK, stop:ITERATION:RANK, link:ITERATION:RANK, \
+                 random:MTBF:SEED:KINDS"
             ),
         }
     }
@@ -308,7 +332,9 @@ config_options! {
         /// A fault to inject.
         inject: Option<Fault> = None => option("inject", "FAULT",
             "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT (of one \
-             gradient), or slow:RANK:PERCENT (of its forward time)").free_on_resume(),
+             gradient), slow:RANK:PERCENT (of its forward time), kill:ITERATION:RANK, stop:.. and link:.. (once in a run \
+             with --restarts), or random:MTBF:SEED:KINDS (losses at random times, such as random:600:1:kill+stop)")
+            .free_on_resume(),
     }
 }
 

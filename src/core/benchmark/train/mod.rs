@@ -7,6 +7,7 @@ pub mod fingerprints;
 pub mod interruption;
 pub mod iteration;
 pub mod learning;
+pub mod loss;
 pub mod program;
 mod program_run;
 pub mod record;
@@ -20,6 +21,7 @@ pub use fingerprints::{FingerprintedValues, Fingerprints, RankDifference, RankFi
 pub use interruption::{Interruption, RestartHistory, Resumption};
 pub use iteration::Iteration;
 pub use learning::{EpochEnd, LearningConfig, LearningRateSchedule, Validation};
+pub use loss::{Loss, LossKind, LossKinds, RandomLosses};
 pub use program::{CommandLine, ProgramConfig, ProgramStart, ProgramUse, TimeSource};
 pub use program_run::ProgramRun;
 pub use record::{RunEnd, RunHeader, RunRecord, Trial, Tuning};

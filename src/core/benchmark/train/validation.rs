@@ -53,7 +53,12 @@ impl TrainConfig {
             self.check_parts(self.batch_size)?;
         }
         if let (
-            Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration } | Fault::Flip { iteration, .. }),
+            Some(
+                Fault::Fail { iteration, .. }
+                | Fault::Overflow { iteration }
+                | Fault::Flip { iteration, .. }
+                | Fault::Lose { iteration, .. },
+            ),
             None,
         ) = (self.inject, self.learning.epochs)
         {

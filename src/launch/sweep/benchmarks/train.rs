@@ -46,6 +46,8 @@ pub struct TrainSweep {
     pub epoch_images: Option<EpochImages>,
     /// Search for the fastest settings before the sweep.
     pub search: StrategySearch,
+    /// True if another command runs this sweep, which describes it: no first lines, and warnings only in the records.
+    pub is_part: bool,
 }
 
 /// Checks the configuration before anything starts, then runs every point as often as requested, except finished runs.
@@ -227,7 +229,8 @@ impl Benchmark for TrainSweep {
     }
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {
-        axes_sweep::report(ended)
+        let report = axes_sweep::report(ended);
+        if self.is_part { Report { lines: Vec::new(), ..report } } else { report }
     }
 }
 
@@ -256,6 +259,9 @@ impl Resumable for TrainSweep {
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, .. } = train;
         let device = &sweep.device_name;
+        if self.is_part {
+            return Vec::new();
+        }
         if train.program.is_used() {
             let program = shell::join(&train.program.command.0);
             let mut lines = vec![

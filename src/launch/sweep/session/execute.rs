@@ -100,7 +100,8 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let now = Instant::now();
         let mut position = seen(job, now - start, WatchedRanks::none());
         follower.observe(&mut position, now);
-        let is_lost = |end: &&JobEnd| is_loss(&launch, end, position.iteration);
+        let has_trained = position.iteration > 0 || job.restarts.is_some();
+        let is_lost = |end: &&JobEnd| is_loss(&launch, end, has_trained);
         let loss = end.as_ref().ok().filter(is_lost).map(|end| self.loss(&launch, end, position.iteration, &times));
         let outcome = match end {
             Ok(JobEnd { shortage: Some(memory), .. }) if self.benchmark.rules().expects_shortage => {
@@ -243,15 +244,15 @@ impl JobTimes {
 }
 
 /// Returns true if a rank, a process or a host was lost, so that the same job may succeed. A record contains the reason
-/// of a run that does not count, such as a loss that is not finite. Before the first iteration, an error that a rank reports is
-/// one of the options, the data or the memory.
-fn is_loss(launch: &JobLaunch, end: &JobEnd, iteration: u32) -> bool {
+/// of a run that does not count, such as a loss that is not finite. Before the first iteration of the first attempt, an error that
+/// a rank reports is one of the options, the data or the memory.
+fn is_loss(launch: &JobLaunch, end: &JobEnd, has_trained: bool) -> bool {
     let is_lost = match &end.ended {
         ProcessOutcome::Stopped(_) => true,
         ProcessOutcome::Exited(status, _) => !status.success(),
         ProcessOutcome::TimedOut(..) | ProcessOutcome::Interrupted => false,
     };
-    let is_refused = end.is_own_error && iteration == 0;
+    let is_refused = end.is_own_error && !has_trained;
     is_lost && !is_refused && end.shortage.is_none() && !launch.files.record.exists()
 }
 

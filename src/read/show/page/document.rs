@@ -95,6 +95,8 @@ pub enum Subject {
     Environment,
     /// Hosts that `ringmark accept` tested.
     Fleet,
+    /// Training under failures.
+    Goodput,
 }
 
 #[derive(Debug, Clone, PartialEq)]

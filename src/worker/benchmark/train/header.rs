@@ -35,9 +35,7 @@ pub fn header(
     let label = session.label(label, &ranks)?;
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
-    let history = facts::variable(RESTARTS_VARIABLE).map(|text| serde_json::from_str(&text)).transpose();
-    let history: RestartHistory =
-        history.with_context(|| format!("{RESTARTS_VARIABLE} is not a history"))?.unwrap_or_default();
+    let history = restart_history()?;
     let started = [saved.map(|saved| saved.started), (!history.interruptions.is_empty()).then_some(history.started)];
     let started = started.into_iter().flatten().next().unwrap_or(now);
     let resumptions = match saved {
@@ -55,6 +53,12 @@ pub fn header(
         no_graph: prepared.graphs.no_graph,
         ..RunHeader::new(label, started, config, environment, ranks)
     })
+}
+
+/// Returns the earlier attempts of this run.
+pub fn restart_history() -> Result<RestartHistory> {
+    let history = facts::variable(RESTARTS_VARIABLE).map(|text| serde_json::from_str(&text)).transpose();
+    Ok(history.with_context(|| format!("{RESTARTS_VARIABLE} is not a history"))?.unwrap_or_default())
 }
 
 /// Returns the resumptions of a run that continues now from `saved`, or from the start, on other hosts perhaps.

@@ -7,6 +7,7 @@ mod checkpoint_writer;
 mod epochs;
 mod graphs;
 mod header;
+mod losses;
 mod program;
 mod progress;
 mod record;
@@ -75,6 +76,10 @@ pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<Launche
 /// Trains, prints and writes; returns the reason why the run is invalid, if any.
 fn train(config: &TrainConfig, label: RequestedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
+    let attempt = header::restart_history()?.interruptions.len();
+    if attempt > 0 {
+        losses::start_clock(config.inject, attempt, session.world);
+    }
     if config.fingerprint {
         shim::use_deterministic_convolutions();
     }

@@ -15,6 +15,7 @@ use crate::benchmark::train::checkpoint::{self, SavedProgress};
 use crate::benchmark::train::checkpoint_writer::CheckpointWriter;
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::graphs::GraphUse;
+use crate::benchmark::train::losses;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::{self, GatheredIterations, RankMeasurements};
 use crate::benchmark::train::step::Step;
@@ -71,6 +72,9 @@ impl<'a> TimedLoop<'a> {
         let tracer = Tracer::start(&config.trace, traced_iterations(config, before, session), session)?;
         let counters = session.start_counters()?;
         session.world.barrier();
+        if !is_restarted(header) {
+            losses::start_clock(config.inject, 0, session.world);
+        }
         Ok(TimedLoop {
             session,
             header,
@@ -98,10 +102,15 @@ impl<'a> TimedLoop<'a> {
 
     pub fn before(&mut self, iteration: u32) -> Result<()> {
         let (config, before) = (&self.header.config, self.header.iterations_before());
-        if let Some(Fault::Fail { rank, iteration: failing }) = config.inject
-            && (rank, failing) == (self.session.world.rank(), iteration)
-        {
-            bail!("failure injected in iteration {iteration} (--inject)");
+        let here = (iteration, self.session.world.rank());
+        match config.inject {
+            Some(Fault::Fail { iteration, rank }) if (iteration, rank) == here => {
+                bail!("failure injected in iteration {iteration} (--inject)")
+            }
+            Some(Fault::Lose { kind, iteration, rank }) if (iteration, rank) == here && !is_restarted(self.header) => {
+                losses::lose(kind)?;
+            }
+            _ => {}
         }
         if Some(iteration) == self.graphs.capture_before(config, before) {
             self.pause(Self::capture)?;
@@ -250,6 +259,11 @@ impl<'a> TimedLoop<'a> {
         let batches = step.batches_seen(header, iteration);
         checkpoints.save((step, session), &header.config, &saved, batches, started, progress)
     }
+}
+
+/// Returns true if the launcher started the run again after an interruption.
+fn is_restarted(header: &RunHeader) -> bool {
+    header.resumptions.iter().any(|resumption| resumption.interruption.is_some())
 }
 
 /// Returns the iterations to trace after the `before` of a checkpoint; prints a warning if no requested iteration is

@@ -1,4 +1,4 @@
-//! Time line of one iteration: lanes for each rank on a common time axis. The page's script adds zooming.
+//! Time line of one iteration, with lanes for each rank on a common time axis, or of several runs. The page's script adds zooming.
 
 use maud::{Markup, html};
 
@@ -24,8 +24,10 @@ pub struct SpanChart {
     /// CSS class (for the color) and name of each kind, for the legend.
     pub kinds: Vec<(&'static str, &'static str)>,
     pub rows: Vec<SpanRow>,
-    /// End of the axis in milliseconds; it starts at 0.
+    /// End of the axis; it starts at 0.
     pub end: f64,
+    /// Unit of all times: `ms`.
+    pub unit: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +36,7 @@ pub struct SpanRow {
     pub lanes: Vec<Vec<SpanBar>>,
 }
 
-/// An activity of a rank, in milliseconds.
+/// An activity of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanBar {
     pub begin: f64,
@@ -59,7 +61,7 @@ impl SpanChart {
             top - space
         };
         let content = html! {
-            (frame.x_axis_with_grid(&x, 8, "ms"))
+            (frame.x_axis_with_grid(&x, 8, self.unit))
             @for row in &self.rows {
                 @let first = next(GAP) + GAP;
                 text class="label" x="2" y=(px(first + BAR)) { (row.label) }
@@ -139,6 +141,7 @@ mod tests {
             kinds: vec![("p0", "forward")],
             rows: vec![SpanRow { label: "rank 0".to_owned(), lanes }],
             end: 100.0,
+            unit: "ms",
         };
         let drawn = chart.drawing().figure().into_string();
         assert_eq!(drawn.matches(">forward<").count(), 1, "{drawn}");

@@ -19,6 +19,7 @@
 //! | [`iterations`] | times of all iterations |
 //! | [`ranks`] | spread of the step time of each rank |
 //! | [`fleet`] | hosts and links that `ringmark accept` tested |
+//! | [`goodput`] | training under failures: lost time by cause, costs, predictions |
 //! | [`environment`] | hosts, devices and software, with differences between hosts |
 
 pub mod batch_size_charts;
@@ -27,6 +28,7 @@ pub mod economy;
 pub mod environment;
 pub mod extra_tables;
 pub mod fleet;
+pub mod goodput;
 pub mod headline;
 pub mod iterations;
 pub mod learning;

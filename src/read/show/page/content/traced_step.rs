@@ -103,6 +103,7 @@ fn chart(traced: &Traced) -> SpanChart {
             .collect(),
         rows,
         end: (end - begin) as f64 / 1e6,
+        unit: "ms",
     }
 }
 

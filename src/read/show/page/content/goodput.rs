@@ -1,0 +1,190 @@
+//! Section about training under failures: goodput by interval between checkpoints, lost time by cause, measured costs,
+//! predictions.
+
+use ringmark_core::benchmark::train::CheckpointMode;
+use ringmark_core::dimension::Seconds;
+use ringmark_core::goodput::{Account, Activity, Goodput, HostPrediction, IntervalResult, TimeUse};
+use ringmark_core::number_text::{four_digits, percent_number, three_digits};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::allreduce_model::Band;
+use ringmark_core::stats::goodput::{LostTime, MeasuredTime, Restart};
+
+use crate::output::table::{Column, Row, Table};
+use crate::read::show::page::charts::Chart;
+use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
+use crate::read::show::page::document::{Block, Section, Subject};
+
+const INTERVALS: &str = "Goodput is the time of the iterations, each counted once, divided by the wall time. The predicted \
+                         one follows from the costs below and the MTBF alone; its range contains 95 % of simulated runs. \
+                         The speed is that over the wall time.";
+
+const LOST: &str = "Percent of the wall time: stalls of checkpoints; iterations done again; time until a failure was known, \
+                    until all processes had ended, until training started again, and to load the checkpoint.";
+
+const COSTS: &str = "Means in seconds from short runs with one failure each, with half of their 95 % interval. The times of \
+                     start and load are those of all kinds together.";
+
+const HOSTS: &str = "A day of training with the MTBF of a host and the costs measured here, each number of hosts with its best \
+                     interval. Checkpoints and restarts are assumed to take as long as here.";
+
+/// CSS class of each use of time.
+fn class(time_use: TimeUse) -> &'static str {
+    match time_use {
+        TimeUse::Train => "p3",
+        TimeUse::Redo => "p2",
+        TimeUse::Checkpoint => "p0",
+        TimeUse::Detect => "p5",
+        TimeUse::Stop => "p4",
+        TimeUse::Start => "p6",
+        TimeUse::Load => "p7",
+    }
+}
+
+/// Returns the section.
+pub fn section(goodput: &Goodput) -> Section {
+    let Goodput { what, case, mtbf, failure_seed, young_interval, best_interval, undisturbed_speed, unit, .. } =
+        goodput;
+    let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
+    let note = format!(
+        "{what}, {case}, {} {unit}/s without failures. Failures ({}) of the whole job every {} on average, seed {failure_seed}. \
+         Best interval between checkpoints: {} (Daly, and at least the time to write one; Young {}).",
+        four_digits(undisturbed_speed.0),
+        kinds.join(", "),
+        seconds(*mtbf),
+        seconds(*best_interval),
+        seconds(*young_interval),
+    );
+    let blocks = [intervals(goodput), lost(goodput), costs(goodput), hosts(goodput)];
+    Section {
+        subject: Subject::Goodput,
+        title: "Goodput".to_owned(),
+        note,
+        blocks: blocks.into_iter().flatten().collect(),
+    }
+}
+
+fn intervals(goodput: &Goodput) -> Option<Block> {
+    let row = |IntervalResult { requested, length, predicted, measured, .. }: &IntervalResult| {
+        let Account { failures, wall, goodput, speed, .. } = measured;
+        Row::from(vec![
+            requested.clone(),
+            three_digits(length.interval.0),
+            failures.to_string(),
+            three_digits(wall.0),
+            percent_number(*goodput),
+            predicted.map_or("-".to_owned(), |band| percent_number(band.mid)),
+            range(*predicted),
+            four_digits(speed.0),
+        ])
+    };
+    let columns = vec![
+        Column::text("interval"),
+        Column::numbers("between", "s"),
+        Column::numbers("failures", ""),
+        Column::numbers("wall", "s"),
+        Column::numbers("goodput", "%"),
+        Column::numbers("predicted", "%"),
+        Column::numbers("range", "%"),
+        Column::numbers("speed", format!("{}/s", goodput.unit)),
+    ];
+    block("Interval between checkpoints", INTERVALS, columns, goodput.intervals.iter().map(row).collect())
+}
+
+/// Returns the lost time by cause, with a time line of each run.
+fn lost(goodput: &Goodput) -> Option<Block> {
+    let row = |IntervalResult { requested, measured, .. }: &IntervalResult| {
+        let LostTime { checkpoint, redo, restart: Restart { detect, stop, start, load } } = measured.lost;
+        let share = |seconds: f64| percent_number(seconds / measured.wall.0);
+        let all = [checkpoint, redo, detect, stop, start, load, measured.lost.total()];
+        Row::from([requested.clone()].into_iter().chain(all.map(share)).collect::<Vec<String>>())
+    };
+    let causes = ["checkpoint", "redo", "detect", "stop", "start", "load", "all"];
+    let columns = [Column::text("interval")].into_iter().chain(causes.map(|cause| Column::numbers(cause, "%")));
+    let rows = goodput.intervals.iter().map(row).collect();
+    block("Lost time by cause", LOST, columns.collect(), rows)
+        .map(|block| Block { charts: vec![vec![Chart::Spans(time_lines(goodput))]], ..block })
+}
+
+fn time_lines(goodput: &Goodput) -> SpanChart {
+    let bar = |Activity { time_use, begin, end }: &Activity| SpanBar {
+        begin: begin.0,
+        end: end.0,
+        class: class(*time_use),
+        name: String::new(),
+        tip: format!("{time_use}: {}, from {}", seconds(Seconds(end.0 - begin.0)), seconds(*begin)),
+        is_critical: false,
+    };
+    let row = |IntervalResult { requested, measured, .. }: &IntervalResult| SpanRow {
+        label: requested.clone(),
+        lanes: vec![measured.activities.iter().map(bar).collect()],
+    };
+    let ends = goodput.intervals.iter().map(|interval| interval.measured.wall.0);
+    SpanChart {
+        title: "time line of each run".to_owned(),
+        description: "Use of the time since the first iteration, by interval between checkpoints".to_owned(),
+        kinds: TimeUse::ALL.iter().map(|time_use| (class(*time_use), time_use.keyword())).collect(),
+        rows: goodput.intervals.iter().map(row).collect(),
+        end: ends.fold(0.0, f64::max),
+        unit: "s",
+    }
+}
+
+fn costs(goodput: &Goodput) -> Option<Block> {
+    let checkpoint = &goodput.checkpoint;
+    let mut columns: Vec<Column> = vec![Column::text("failure"), Column::numbers("measured", "")];
+    let restart = goodput.failures.iter().map(|failure| {
+        let Restart { detect, stop, start, load } = failure.restart;
+        let times = [detect, stop, start, load].map(measured);
+        Row::from([failure.kind.to_string(), failure.failures.to_string()].into_iter().chain(times).collect::<Vec<_>>())
+    });
+    columns.extend(["detect", "stop", "start", "load"].map(|step| Column::numbers(step, "s")));
+    let safe = match checkpoint.mode {
+        CheckpointMode::Sync => String::new(),
+        CheckpointMode::Async => format!(", written after {} s", measured(checkpoint.write)),
+    };
+    let line = format!(
+        "checkpoint ({}): {:.1} MB, stall {} s{safe}; {} measured",
+        checkpoint.mode,
+        checkpoint.bytes.megabytes(),
+        measured(checkpoint.stall),
+        checkpoint.checkpoints
+    );
+    block("Costs", COSTS, columns, restart.collect()).map(|block| Block { remark: line, ..block })
+}
+
+fn hosts(goodput: &Goodput) -> Option<Block> {
+    let row = |HostPrediction { hosts, mtbf, interval, goodput }: &HostPrediction| {
+        let mid = goodput.map_or("-".to_owned(), |band| percent_number(band.mid));
+        Row::from(vec![hosts.to_string(), seconds(*mtbf), seconds(*interval), mid, range(*goodput)])
+    };
+    let columns = vec![
+        Column::numbers("hosts", ""),
+        Column::numbers("MTBF", ""),
+        Column::numbers("best interval", ""),
+        Column::numbers("goodput", "%"),
+        Column::numbers("range", "%"),
+    ];
+    block("Other numbers of hosts", HOSTS, columns, goodput.predictions.iter().map(row).collect())
+}
+
+fn block(title: &str, note: &str, columns: Vec<Column>, rows: Vec<Row>) -> Option<Block> {
+    (!rows.is_empty()).then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
+}
+
+fn range(band: Option<Band>) -> String {
+    band.map_or("-".to_owned(), |band| format!("{} to {}", percent_number(band.low), percent_number(band.high)))
+}
+
+/// Returns `12.3 ± 0.4`, half of the interval of 95 %.
+fn measured(time: MeasuredTime) -> String {
+    format!("{} \u{b1} {}", three_digits(time.mean), three_digits(1.96 * time.error))
+}
+
+/// Returns a time in seconds, minutes or hours.
+fn seconds(Seconds(seconds): Seconds) -> String {
+    match seconds {
+        0.0..120.0 => format!("{} s", three_digits(seconds)),
+        120.0..7200.0 => format!("{} min", three_digits(seconds / 60.0)),
+        _ => format!("{} h", three_digits(seconds / 3600.0)),
+    }
+}
