@@ -1,4 +1,4 @@
-//! Where the time of a run with interruptions went, from its record alone.
+//! Division of the time of a run with interruptions by cause, from its record alone.
 //!
 //! ```text
 //! wall    = useful + checkpoint + detect + stop + start + load + redo
@@ -33,7 +33,7 @@ keyword_enum!(
         Redo = "redo",
         /// Stall of a checkpoint.
         Checkpoint = "checkpoint",
-        /// From the last iteration until the failure is known.
+        /// Time from the last iteration until the failure is known.
         Detect = "detect",
         /// Until all processes have ended.
         Stop = "stop",
@@ -47,11 +47,11 @@ keyword_enum!(
 /// A span of time, from the start of the first iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Activity {
-    /// Use of the time.
+    /// Training that counts, or the cause of the loss.
     pub time_use: TimeUse,
-    /// Begin.
+    /// Seconds since the first iteration began.
     pub begin: Seconds,
-    /// End.
+    /// Seconds since then, larger than `begin`.
     pub end: Seconds,
 }
 
@@ -60,7 +60,7 @@ pub struct Activity {
 pub struct Account {
     /// Number of failures.
     pub failures: u32,
-    /// From the first iteration to the end of the last one.
+    /// Time from the first iteration to the end of the last one.
     pub wall: Seconds,
     /// Time of the iterations, each counted once.
     pub useful: Seconds,

@@ -32,7 +32,7 @@ pub struct CheckpointTimes {
 /// Cost of one kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureTimes {
-    /// Kind.
+    /// One of the injected kinds.
     pub kind: LossKind,
     /// Number of measured failures.
     pub failures: u32,

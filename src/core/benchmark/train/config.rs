@@ -77,7 +77,7 @@ pub enum Fault {
     },
     /// Rank `rank` is lost at the start of iteration `iteration` of a run that was not started again yet.
     Lose {
-        /// How it is lost.
+        /// Kind of the loss.
         kind: LossKind,
         /// Iteration, counted from 1.
         iteration: u32,

@@ -11,7 +11,7 @@ use crate::options::keyword_enum::KeywordEnum;
 use crate::stats::random::Random;
 
 keyword_enum!(
-    /// How a rank is lost.
+    /// Kind of the loss of a rank.
     LossKind {
         /// The process is killed, as by a crash or the loss of its host.
         Kill = "kill",
@@ -76,7 +76,7 @@ pub struct Loss {
     pub after: Duration,
     /// Rank that is lost.
     pub rank: u32,
-    /// How it is lost.
+    /// Kind of the loss.
     pub kind: LossKind,
 }
 
