@@ -28,19 +28,25 @@ pub fn find(folders: &[PathBuf]) -> anyhow::Result<Option<(&Path, Goodput)>> {
 
 /// Returns the report.
 pub fn document(folder: &Path, goodput: &Goodput, links: &[Link]) -> anyhow::Result<Document> {
-    Ok(of_title(name_of(folder)?, goodput, links))
+    let Goodput { program, command, .. } = goodput;
+    Ok(Document {
+        title: name_of(folder)?,
+        provenance: vec![format!("ringmark {program} \u{b7} {}", shell::join(command))],
+        links: links.to_vec(),
+        ..plain(goodput)
+    })
 }
 
 /// Returns the tables for a terminal.
 pub fn tables(goodput: &Goodput) -> String {
-    text::text(&of_title(goodput.what.clone(), goodput, &[]), Medium::Terminal { width: WIDTH, is_explained: false })
+    text::text(&plain(goodput), Medium::Terminal { width: WIDTH, is_explained: false })
 }
 
-fn of_title(title: String, goodput: &Goodput, links: &[Link]) -> Document {
+fn plain(goodput: &Goodput) -> Document {
     Document {
-        title,
-        provenance: vec![format!("ringmark {} \u{b7} {}", goodput.program, shell::join(&goodput.command))],
-        links: links.to_vec(),
+        title: goodput.what.clone(),
+        provenance: Vec::new(),
+        links: Vec::new(),
         headlines: Vec::new(),
         findings: Vec::new(),
         sections: vec![goodput::section(goodput)],

@@ -199,3 +199,70 @@ fn failures(trials: &[(LossKind, Vec<RunRecord>)]) -> anyhow::Result<Vec<Failure
 fn measured(values: impl Iterator<Item = f64>) -> MeasuredTime {
     MeasuredTime::of(&values.collect::<Vec<f64>>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(mean: f64) -> MeasuredTime {
+        MeasuredTime { mean, error: 0.1 * mean }
+    }
+
+    /// Returns iterations of 0.5 s, checkpoints of 2 s, and a failure that costs a minute and one that costs two.
+    fn runs() -> MeasuredRuns {
+        let failure = |kind, detect| FailureTimes {
+            kind,
+            failures: 3,
+            restart: Restart { detect, stop: 10.0, start: 15.0, load: 5.0 }.map(time),
+        };
+        MeasuredRuns {
+            iteration: Seconds(0.5),
+            speed: UnitsPerSecond(100.0),
+            checkpoint: CheckpointTimes {
+                mode: CheckpointMode::Sync,
+                bytes: Bytes(1_000_000),
+                checkpoints: 10,
+                stall: time(2.0),
+                write: time(2.0),
+            },
+            failures: vec![failure(LossKind::Kill, 30.0), failure(LossKind::Stop, 90.0)],
+        }
+    }
+
+    #[test]
+    fn runs_have_whole_intervals() {
+        let runs = runs();
+        let length = |interval, duration| {
+            let RunLength { checkpoint_every, iterations, interval, work } =
+                runs.length(Seconds(interval), Seconds(duration));
+            (checkpoint_every, iterations, interval.0, work.0)
+        };
+        assert_eq!(length(60.0, 1800.0), (120, 3600, 60.0, 1800.0));
+        assert_eq!(length(70.0, 200.0), (140, 420, 70.0, 210.0));
+        assert_eq!(length(0.1, 2.0), (1, 4, 0.5, 2.0));
+        // Longer than the run.
+        assert_eq!(length(3600.0, 60.0), (120, 120, 60.0, 60.0));
+    }
+
+    #[test]
+    fn predictions_follow_from_the_mean_costs() {
+        let runs = runs();
+        let mean = runs.costs().means().expect("two kinds").restart;
+        assert_eq!([mean.detect, mean.stop, mean.start, mean.load], [60.0, 10.0, 15.0, 5.0]);
+        let [young, best] = runs.best_intervals(Seconds(3600.0)).expect("two kinds");
+        assert!((young.0 - 120.0).abs() < 1e-9 && (best.0 - 118.7).abs() < 0.1, "{young} {best}");
+        let length = runs.length(best, Seconds(36_000.0));
+        let band = runs.predict(Seconds(3600.0), &length, 1).expect("ends");
+        let expected = length.work.0 / runs.expected_wall(Seconds(3600.0), &length).expect("ends").0;
+        assert!(
+            band.low < expected && expected < band.high && (band.mid - expected).abs() < 0.01,
+            "{band:?} {expected}"
+        );
+        // Eight times as many hosts fail eight times as often, and sixteen thousand hardly train.
+        let predict = |hosts| runs.predict_hosts(Seconds(3600.0), 4, hosts, 1).expect("two kinds");
+        assert_eq!((predict(32).mtbf, predict(32).hosts), (Seconds(450.0), 32));
+        let goodput = |hosts| predict(hosts).goodput.expect("ends").mid;
+        assert!(predict(32).interval < best && goodput(4) > goodput(32));
+        assert_eq!(predict(65_536).goodput, None);
+    }
+}

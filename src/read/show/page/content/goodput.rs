@@ -25,7 +25,8 @@ const COSTS: &str = "Means in seconds from short runs with one failure each, wit
                      start and load are those of all kinds together.";
 
 const HOSTS: &str = "A day of training with the MTBF of a host and the costs measured here, each number of hosts with its best \
-                     interval. Checkpoints and restarts are assumed to take as long as here.";
+                     interval. Checkpoints and restarts are assumed to take as long as here. With a dash, training would \
+                     hardly proceed.";
 
 /// CSS class of each use of time.
 fn class(time_use: TimeUse) -> &'static str {
