@@ -78,6 +78,8 @@ fn lost_time_is_measured_and_predicted() {
     let again = succeeds(&mut goodput(&sandbox, &format!("{options} --resume")));
     assert!(!again.contains("restart 1 of"), "{again}");
     assert_eq!(read(&sandbox).intervals, result.intervals);
+    let other = refused(&mut goodput(&sandbox, &format!("{} --resume", options.replace("--mtbf 3", "--mtbf 4"))), 2);
+    assert!(other.contains("every_1s are random:3:9399:kill, not random:4:9399:kill: use the same --mtbf"), "{other}");
     let table = succeeds(ringmark("report").arg(sandbox.path("out")));
     assert!(table.contains("Interval between checkpoints"), "{table}");
     let page = sandbox.path("page.html");

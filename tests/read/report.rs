@@ -123,7 +123,7 @@ fn first_screen_shows_judgment_summary_and_source() {
         "<strong>Sound</strong>",
         "<p class=\"conclusion\">1n2g: speedup 1.67 of 2, efficiency 83 %; most of the loss is compute",
         "Speed of 1n2g",
-        "<a href=\"#section-1-1\">Throughput, speedup and efficiency</a>",
+        "<a href=\"#section-1-1\">Throughput, speedup and efficiency: weak scaling</a>",
         "<article id=\"section-1-1\">",
         "<summary>How to read</summary>",
     ];
@@ -244,7 +244,7 @@ fn missing_published_figures_are_noted() {
     let folder = small_folder();
     let line = "<p class=\"note\">No published figures match. Published figures for GPUs: resnet50_v1b fp32 b128, resnet50_v1b fp16 b256";
     let page = page(&folder.path());
-    let block = page.split("<h3>Throughput, speedup and efficiency</h3>").nth(1).expect("the block");
+    let block = page.split("<h3>Throughput, speedup and efficiency: weak scaling</h3>").nth(1).expect("the block");
     assert!(block.starts_with(line), "{block}");
     let out = folder.parent.path().join("page.html");
     assert_eq!(report(&[path(&folder.path()), "-o", path(&out)]).0, 0);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringmark_core::dimension::{BatchShape, BatchSize, Case, WorkUnit};
+use ringmark_core::dimension::{AttentionKernel, BatchShape, BatchSize, Case, WorkUnit};
 use serde_json::Value;
 
 use crate::support::core_tokens;
@@ -40,6 +40,8 @@ fn parts_and_recomputation_do_not_change_the_result() {
         let difference = apart(&parts, &trained, &start);
         assert!(difference < 1e-3, "{model}: {difference}");
         let whole = whole.valid_record();
+        let kernel = whole.end.as_ref().and_then(|end| end.attention);
+        assert_eq!(kernel, Some(AttentionKernel::Flash), "that of libtorch on CPUs");
         let recomputed = finished("--lr 0.05 --recompute block").finish().valid_record();
         assert_eq!(checksum(&recomputed), checksum(&whole), "{model}: to the bit");
     }
@@ -88,6 +90,9 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     let is_interval = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     let has_interval = page.split("\u{b1} ").skip(1).any(is_interval);
     assert!(page.contains("ideal step (1n1g / 2)") && !has_interval, "the same on the page");
+    assert!(page.contains("efficiency: strong scaling") && tables.contains(" tokens, strong scaling\n"), "{tables}");
+    let (_, prometheus, _) = run(ringmark("extract --format prometheus").arg(&out));
+    assert!(prometheus.contains("tokens_per_second") && !prometheus.contains("images_per_second"), "{prometheus}");
     let (_, diff, _) = run(ringmark("diff").arg(&out).arg(&out));
     assert!(diff.contains("GPT-2 tiny, fp32, global batch size 4 x 16 tokens"), "{diff}");
     let result: Value = serde_json::from_slice(&fs::read(out.join("out_result.json")).expect("written")).expect("JSON");
@@ -115,6 +120,9 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     let rate = |formula: &str| by_formula[formula]["teraflops_per_second"].as_f64().expect("a rate");
     // Positions and embedding of this network have the same size. Products exclude biases and normalizations.
     assert!(rate("palm") == rate("torchtitan") && rate("megatron") < rate("torchtitan"), "{by_formula}");
+    // Recomputation repeats the forward pass of the blocks, a quarter of all products without embedding and head.
+    let hardware = rows[0]["arithmetic"]["hardware"]["teraflops_per_second"].as_f64().expect("a rate");
+    assert!(hardware > rate("megatron") && hardware < rate("megatron") * 4.0 / 3.0, "{hardware}: {by_formula}");
     let own = rows[0]["arithmetic"]["teraflops_per_second"].as_f64().expect("a rate");
     assert!((own / rate("megatron") - 1.0).abs() < 1e-12, "{own}: {by_formula}");
     assert_eq!(BatchShape { size: BatchSize::Global(4), sequence_length: Some(16) }.file_part(), "g4_s16");

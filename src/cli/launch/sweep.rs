@@ -223,7 +223,7 @@ impl SweepOptions {
         let epoch_images = epoch_images(&train, size, trained);
         let items = trained.filter(|_| train.learning.epochs.is_some());
         train_checks::check_epochs(&sweep, &train, items)?;
-        Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search, is_part: false })
+        Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search, part_of: None })
     }
 }
 

@@ -81,6 +81,7 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
     let printer = Printer { mark: "", to_error: config.json.is_instead() };
     let measurement = Measurement { config, printer };
     if config.train.sweep.launch.dry_run {
+        printer.line("# plus runs with failures, whose length follows from the speed of these:");
         return measurement.train(&measurement.undisturbed()).map(drop);
     }
     let out = &config.train.sweep.out;
@@ -221,25 +222,28 @@ impl Measurement<'_> {
         TrainSweep {
             sweep: AxesSweep { out: sweep.out.join(folder), restarts, resume: false, ..sweep.clone() },
             train: TrainConfig { iterations, learning, inject, ..train.clone() },
-            is_part: true,
+            part_of: Some(self.printer),
             ..self.config.train.clone()
         }
     }
 
-    /// Runs a stage and returns its records, or those of an earlier command. An unfinished stage is moved aside and begins
-    /// again: a pause would count as lost time.
+    /// Runs a stage and returns its records, or those of an earlier command with the same options. An unfinished stage is
+    /// moved aside and begins again: a pause would count as lost time.
     fn train(&self, stage: &TrainSweep) -> anyhow::Result<Vec<RunRecord>> {
         let AxesSweep { launch, out, axes, .. } = &stage.sweep;
         let runs = axes.runs();
         let records = || -> Result<Vec<RunRecord>, String> {
             runs.iter().map(|run: &RunName| stage.sweep.finished_record(*run)).collect()
         };
-        if out.exists() {
-            if let Ok(finished) = records() {
-                return Ok(finished);
-            }
-            move_aside(out)?;
+        let finished = records().ok();
+        match &finished {
+            Some(records) => check_failures(out, records, stage.train.inject)?,
+            None if out.exists() => move_aside(out)?,
+            None => {}
         }
+        // Also checks the options of finished runs.
+        let sweep = AxesSweep { resume: finished.is_some(), ..stage.sweep.clone() };
+        let stage = &TrainSweep { sweep, ..stage.clone() };
         Live::during((stage.kind(), self.printer), launch, out, |live| session::run(stage.sweep.session(live), stage))?;
         if launch.dry_run { Ok(Vec::new()) } else { records().map_err(|error| anyhow!(error)) }
     }
@@ -264,6 +268,20 @@ fn line_before(requested: &str, length: &RunLength, predicted: Option<Band>) -> 
          {checkpoint_every} iterations, {interval:.1}{}",
         predicted.unwrap_or_default()
     )
+}
+
+/// Rejects runs of other failures.
+fn check_failures(folder: &Path, records: &[RunRecord], requested: Option<Fault>) -> anyhow::Result<()> {
+    let text = |fault: Option<Fault>| fault.map_or("none".to_owned(), |fault| fault.to_string());
+    let other = records.iter().map(|record| record.header.config.inject).find(|inject| *inject != requested);
+    other.map_or(Ok(()), |other| {
+        Err(usage(anyhow!(
+            "the failures of {} are {}, not {}: use the same --mtbf, --failure-seed and --failures, or another --out",
+            folder.display(),
+            text(other),
+            text(requested)
+        )))
+    })
 }
 
 /// Renames a folder to the first free name of `FOLDER.1`, `FOLDER.2`, ..

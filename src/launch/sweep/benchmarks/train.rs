@@ -16,6 +16,7 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::{JobFiles, ServerRanks};
 use crate::launch::local::environment::typed_program;
+use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
@@ -46,8 +47,9 @@ pub struct TrainSweep {
     pub epoch_images: Option<EpochImages>,
     /// Search for the fastest settings before the sweep.
     pub search: StrategySearch,
-    /// True if another command runs this sweep, which describes it: no first lines, and warnings only in the records.
-    pub is_part: bool,
+    /// Destination of messages if another command runs this sweep and describes it: no first lines, and warnings only in
+    /// the records.
+    pub part_of: Option<Printer>,
 }
 
 /// Checks the configuration before anything starts, then runs every point as often as requested, except finished runs.
@@ -178,7 +180,7 @@ impl Benchmark for TrainSweep {
     }
 
     fn rules(&self) -> SessionRules {
-        self.sweep.rules()
+        SessionRules { printer: self.part_of.unwrap_or_default(), ..self.sweep.rules() }
     }
 
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
@@ -230,7 +232,7 @@ impl Benchmark for TrainSweep {
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {
         let report = axes_sweep::report(ended);
-        if self.is_part { Report { lines: Vec::new(), ..report } } else { report }
+        if self.part_of.is_some() { Report { lines: Vec::new(), ..report } } else { report }
     }
 }
 
@@ -259,7 +261,7 @@ impl Resumable for TrainSweep {
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
         let TrainConfig { iterations, warmup, .. } = train;
         let device = &sweep.device_name;
-        if self.is_part {
+        if self.part_of.is_some() {
             return Vec::new();
         }
         if train.program.is_used() {

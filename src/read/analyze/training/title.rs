@@ -37,8 +37,9 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
     let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
     let kv_store = conditions.point.kv_store;
     let strategy = if kv_store.is_ring() { String::new() } else { format!(", strategy {kv_store}") };
+    let scaling = if group.is_strong() && group.cases.len() > 1 { ", strong scaling" } else { "" };
     let what = format!(
-        "{}, {dtype}, {}{parts}{strategy}{quick}",
+        "{}, {dtype}, {}{scaling}{parts}{strategy}{quick}",
         conditions.point.model.facts().title,
         batch.per_process(process(group))
     );

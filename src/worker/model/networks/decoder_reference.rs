@@ -148,6 +148,22 @@ fn loss_and_gradients_match_the_source() {
     }
 }
 
+/// Each of two sequences alone, with half of its loss, adds to the gradients of both.
+#[test]
+fn gradients_of_parts_are_those_of_the_batch() {
+    let golden = golden();
+    for (keyword, reference) in &golden.networks {
+        let drawn = Drawn::new(keyword, reference, golden.tokens, Kind::Double, false);
+        for sequence in 0..2 {
+            let [tokens, targets] = [&drawn.tokens, &drawn.targets].map(|all| all.narrow(0, sequence, 1));
+            let loss = drawn.network.loss(&tokens, &targets, 0.0, Mode::Training).expect("a loss");
+            (loss * 0.5).backward();
+        }
+        let gradients = drawn.gradients();
+        assert_all_near(keyword, &drawn.tensors.parameters, &gradients, &reference.gradients, 1e-10);
+    }
+}
+
 #[test]
 fn adamw_step_matches_the_source() {
     let golden = golden();

@@ -68,7 +68,12 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     } else {
         String::new()
     };
-    let title = if scaling_charts::is_scaling(&measured) { "Throughput, speedup and efficiency" } else { "Throughput" };
+    let is_strong = setting.series.iter().any(|series| series.group.is_strong());
+    let title = match (scaling_charts::is_scaling(&measured), is_strong) {
+        (false, _) => "Throughput",
+        (true, false) => "Throughput, speedup and efficiency: weak scaling",
+        (true, true) => "Throughput, speedup and efficiency: strong scaling",
+    };
     let column_notes = vec![("DLPerf", DLPERF_NOTE.to_owned()), (MARGIN, MARGIN_NOTE.to_owned())];
     let block = Block::new(title, notes.join(" "));
     Block { charts, column_notes, remark, reading: reading.to_owned(), table: Some(table), ..block }
