@@ -449,7 +449,13 @@ fn check_names_each_defect_of_records() {
     write_result(&sound, "2n1g", &complete(1.0));
     let (status, stdout, stderr) = run(ringmark("check").arg(&sound));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    expect![""].assert_eq(&stdout);
+    expect![[r#"
+        PASS    complete  valid: 1 of 1 record
+        PASS    unedited  figures of 1 record compared with the logs
+        PASS    rules     options, hosts, devices and software of 1 record
+        PASS    reliable  load, spread and source of the bytes of 1 record
+    "#]]
+    .assert_eq(&stdout);
     let bad = folder.path().join("bad");
     let mut record = complete(1.0);
     record.config.writers = ValueList(vec![Writers::Shards, Writers::Host]);
@@ -470,7 +476,20 @@ fn check_names_each_defect_of_records() {
     fs::write(&file, text.replace("0.95", "0.5")).expect("written");
     let (status, stdout, stderr) = run(ringmark("check").arg(&bad));
     assert_eq!(status, Some(1), "{stderr}");
-    expect![""].assert_eq(&stdout);
+    expect![[r#"
+        FAIL    complete  1 finding; valid: 2 of 2 records
+                2n1g/checkpoint.json: host, 1 file, buffered, beside: 0 of 3 checkpoints: repeat the run
+        FAIL    unedited  1 finding; figures of 2 records compared with the logs
+                1n1g/checkpoint.json: its figures are not in 1n1g/checkpoint.log, which has no line `shards       1  buffered  beside    0.500  0.500  0.735     0.500       0.500  0.280  0.120  0.137    10.0  1.00   100    0.600`: repeat the run
+        FAIL    rules     2 findings; options, hosts, devices and software of 2 records
+                2n1g/checkpoint.json: --writers is shards,host, but shards before
+                2n1g/checkpoint.json: the storage of host a is nfs4 of server:/export, but nfs4 of server:/other before
+        FAIL    reliable  4 findings; load, spread and source of the bytes of 2 records
+                1n1g/checkpoint.json: shards, 1 file, buffered, beside: checkpoints vary by more than 10.0 % (CV): write 35.8 %: raise --iters, and keep other users off the storage
+                2n1g/checkpoint.json: shards, 1 file, buffered, beside: not cold, 0 % of the bytes of a rank came from the storage: the kernel kept pages of the files, or the folder is in memory
+                2n1g/checkpoint.json: shards, 1 file, buffered, beside: checkpoints vary by more than 10.0 % (CV): write 41.7 %: raise --iters, and keep other users off the storage
+                2n1g/checkpoint.json: the file system of host b is unknown: repeat the run
+    "#]].assert_eq(&stdout);
     let (_, json, _) = run(ringmark("check --json -").arg(&bad));
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     schema::check("check", &json, "the checks");

@@ -15,9 +15,9 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::RunState;
 
 use crate::support::core_tokens::take_all_cores;
-use crate::support::interrupted_sweep::succeeds_silently;
+use crate::support::interrupted_sweep::{resume_command, succeeds_silently};
 use crate::support::processes_of;
-use crate::support::sandbox::{Sandbox, compile_library, fails, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, SmallDisk, compile_library, fails, refused, ringmark, run, wait_until, words};
 use crate::support::worker_run::checksum;
 
 /// A slow rank computes the same results and leaves time to kill it.
@@ -92,7 +92,8 @@ fn all_interruptions(sandbox: &Sandbox) -> Vec<(u32, Interruption)> {
         let interruption = resumption.interruption.clone().expect("started again by the launcher");
         let Interruption { cause, iteration, redone, stopped, detection, stop, start, load, .. } = &interruption;
         assert!(cause.starts_with("rank ") && cause.contains(" of 2 on host "), "{cause}");
-        assert_eq!(*redone, iteration - resumption.behind);
+        // An attempt that did not continue has printed no iteration.
+        assert_eq!(*redone, iteration.saturating_sub(resumption.behind));
         assert!(detection.0 >= 0.0 && stop.0 >= 0.0, "{interruption:?}");
         assert!(before.0 < stopped.0 && *stopped <= resumption.started, "{before}, {resumption:?}");
         let again = start.map_or(0.0, |time| time.0) + load.map_or(0.0, |time| time.0);
@@ -214,6 +215,34 @@ fn kill_while_a_restart_begins_is_followed_by_the_next_restart() {
     let stdout = end(&sandbox, run);
     assert_eq!(stdout.matches(" of 4 from checkpoint ").count(), 4, "{stdout}");
     assert_eq!(all_interruptions(&sandbox).len(), 4);
+}
+
+/// The disk has space for one checkpoint: each attempt fails at the second one, and the run continues once there is space.
+#[test]
+fn full_disk_keeps_the_checkpoint_for_a_later_attempt() {
+    let _tokens = take_all_cores();
+    let sandbox = Sandbox::real();
+    let Some(disk) = SmallDisk::with_size(&sandbox.path("out"), "5m") else { return };
+    let options = format!("--restarts 1 --checkpoint-every 7 --checkpoint-mode async {SLOW}");
+    let (status, stdout, stderr) = run(&mut sweep(&sandbox, "out", &options));
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    let checkpoint = file(&sandbox, "out", "safetensors");
+    let restart =
+        format!("\n1n2g run 1 of 1: restart 1 of 1 from checkpoint {}: rank 0 of 2 on host ", checkpoint.display());
+    assert!(stdout.contains(&restart), "{stdout}");
+    let words =
+        format!("checkpoint: {} cannot be written: No space left on device (os error 28): ", checkpoint.display());
+    assert!(
+        stderr.contains(&words) && stderr.contains(" MB beside the previous checkpoint, which is kept"),
+        "{stderr}"
+    );
+    disk.remount("size=16m");
+    let stdout = succeeds_silently(&mut resume_command(&stderr));
+    assert!(stdout.contains(": resuming from checkpoint "), "{stdout}");
+    succeeds_silently(&mut sweep(&sandbox, "whole", SLOW));
+    let [whole, resumed] = ["whole", "out"].map(|out| record(&sandbox, out));
+    assert_eq!(checksum(&resumed), checksum(&whole));
+    assert_eq!(resumed.header.iterations_before(), 7);
 }
 
 /// Damages the checkpoint after both ranks have died, before the launcher starts them again.

@@ -213,6 +213,9 @@ mod tests {
         let whole = b"\x02\0\0\0\0\0\0\0{}";
         assert_eq!(warning(whole, true), None);
         let warnings = [warning(whole, false), warning(&whole[..9], true), warning(&[whole, &[0][..]].concat(), false)];
-        expect![[r#""#]].assert_eq(&warnings.map(|text| text.expect("unusable")).join("\n"));
+        expect![[r#"
+            spare-1 does not see the checkpoint DIR/run.safetensors, so the run begins again: put --out on storage that all hosts share
+            the checkpoint DIR/run.safetensors is damaged, so the run begins again: the first 8 bytes declare a header of 2 bytes, but the file has 9: it is damaged or not a safetensors file
+            the checkpoint DIR/run.safetensors is damaged, so the run begins again: the header describes 0 bytes of tensors, but 1 follow, so the file is truncated or damaged"#]].assert_eq(&warnings.map(|text| text.expect("unusable")).join("\n"));
     }
 }
