@@ -293,7 +293,8 @@ fn folder_can_contain_a_sweep_as_well() {
         PASS    complete  valid: 1 of 1 record
         PASS    rules     options, hosts, devices and software of 1 record
         PASS    reliable  load, spread and source of the bytes of 1 record
-    "#]].assert_eq(&stdout);
+    "#]]
+    .assert_eq(&stdout);
     // With runs, a bandwidth log is not one of them.
     fs::write(sandbox.path("out/1n2g/rn50_b8_fp32_1.log"), "").expect("written");
     let (_, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));

@@ -115,6 +115,12 @@ fn full_disk_keeps_the_previous_checkpoint() {
     }
 }
 
+/// Replaces numbers of bytes, which depend on the length of times.
+fn without_sizes(text: &str) -> String {
+    let is_size = |word: &str| word.len() > 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+    text.split(' ').map(|word| if is_size(word) { ".." } else { word }).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn damaged_checkpoint_is_refused_with_a_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -133,11 +139,11 @@ fn damaged_checkpoint_is_refused_with_a_remedy() {
         run().file("--from-checkpoint", &saved).refusal(1)
     });
     expect![[r#"
-        error: --from-checkpoint DIR/checkpoint.safetensors: the header describes 877697 bytes of tensors, but 438508 follow, so the file is truncated or damaged: copy the file again, or remove it to begin again
+        error: --from-checkpoint DIR/checkpoint.safetensors: the header describes .. bytes of tensors, but .. follow, so the file is truncated or damaged: copy the file again, or remove it to begin again
         error: --from-checkpoint DIR/checkpoint.safetensors: tensor "ringmark.momenta" differs from its hash: copy the file again, or remove it to begin again
         error: --from-checkpoint DIR/checkpoint.safetensors: the header is not JSON: the file is damaged or not a safetensors file: key must be a string at line 1 column 2: copy the file again, or remove it to begin again
         error: --from-checkpoint DIR/checkpoint.safetensors: the file is shorter than the 8 bytes that begin a safetensors file: failed to fill whole buffer: copy the file again, or remove it to begin again
-    "#]].assert_eq(&errors.concat());
+    "#]].assert_eq(&without_sizes(&errors.concat()));
     fs::write(&saved, &whole).expect("written");
     run().file("--from-checkpoint", &saved).finish().valid_record();
 }

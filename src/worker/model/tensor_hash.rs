@@ -2,8 +2,10 @@
 
 use anyhow::Result;
 use ringmark_core::file::safetensors;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 use xxhash_rust::xxh3::Xxh3;
+
+use crate::ffi::torch::host_array;
 
 /// Number of values that are copied at once.
 const HASHED_AT_ONCE: i64 = 1 << 22;
@@ -18,13 +20,19 @@ pub struct TensorHash {
 impl TensorHash {
     /// Adds the values of a tensor of any type on any device.
     pub fn add(&mut self, tensor: &Tensor) -> Result<()> {
-        let width = tensor.kind().elt_size_in_bytes();
-        tensor.f_reshape([-1])?.f_split(HASHED_AT_ONCE, 0)?.iter().try_for_each(|part| {
-            self.bytes.resize(part.numel() * width, 0);
-            part.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut self.bytes, part.numel())?;
-            self.hash.update(&self.bytes);
-            Ok(())
-        })
+        for part in tensor.f_reshape([-1])?.f_split(HASHED_AT_ONCE, 0)? {
+            let (part, count) = (part.f_to_device(Device::Cpu)?, part.numel());
+            match part.kind() {
+                _ if count == 0 => {}
+                Kind::Float => self.hash.update(host_array::bytes(&part, &(0..count))?),
+                kind => {
+                    self.bytes.resize(count * kind.elt_size_in_bytes(), 0);
+                    part.f_copy_data_u8(&mut self.bytes, count)?;
+                    self.hash.update(&self.bytes);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the hash in 16 hexadecimal digits.

@@ -138,7 +138,8 @@ pub type HostTensors = Vec<(String, Tensor)>;
 
 /// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.
 pub fn save(path: &Path, tensors: &NamedTensors, training_state: &TrainingState) -> Result<WrittenFile> {
-    write(path, &content(tensors, training_state, in_host_memory)?).context("weights")
+    let content = content(tensors, training_state, in_host_memory)?;
+    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(&content, part).map_err(plain)).context("weights")
 }
 
 /// Returns `tensor` in host memory, contiguous; itself if it is that already.
@@ -168,38 +169,41 @@ pub fn content(
     Ok(file)
 }
 
-/// Writes the file atomically.
-fn write(path: &Path, content: &[(String, Tensor)]) -> Result<WrittenFile> {
-    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(content, part).map_err(plain))
-}
-
 /// Writes a checkpoint atomically, with hashes of its tensors that [`safetensors::verify`] checks.
 ///
 /// # Errors
 ///
 /// If the file system is full, the message contains the free space and the size of the checkpoint.
 pub fn write_checkpoint(path: &Path, mut content: HostTensors) -> Result<WrittenFile> {
+    let size: usize = content.iter().map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum();
+    let write = |part: &Path| {
+        content.push((safetensors::HASHES.to_owned(), hashes(&content)?));
+        Tensor::write_safetensors(&content, part).map_err(plain)
+    };
+    let written = atomic_file::write_by_name(path, write);
+    written.map_err(|error| with_free_space(error, path, size)).context("checkpoint")
+}
+
+/// Returns the hash of each tensor by its name, as JSON in bytes.
+fn hashes(content: &[(String, Tensor)]) -> Result<Tensor> {
     let hash = |(name, tensor): &(String, Tensor)| {
         let mut hash = TensorHash::default();
         hash.add(tensor)?;
         Ok((name.clone(), hash.text()))
     };
     let hashes = content.iter().map(hash).collect::<Result<BTreeMap<String, String>>>()?;
-    let hashes = Tensor::from_slice(&serde_json::to_vec(&hashes)?).f_to_kind(Kind::Uint8)?;
-    content.push((safetensors::HASHES.to_owned(), hashes));
-    write(path, &content).map_err(|error| with_free_space(error, path, &content)).context("checkpoint")
+    Ok(Tensor::from_slice(&serde_json::to_vec(&hashes)?).f_to_kind(Kind::Uint8)?)
 }
 
-/// Adds the free space and the needed space to the error of a full file system.
-fn with_free_space(error: anyhow::Error, path: &Path, content: &[(String, Tensor)]) -> anyhow::Error {
+/// Adds the free space and the `size` of a checkpoint to the error of a full file system.
+fn with_free_space(error: anyhow::Error, path: &Path, size: usize) -> anyhow::Error {
     let is_full = error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::StorageFull);
     let free = || file_system::free_space(atomic_file::folder_of(path)).ok();
     let Some(free) = is_full.then(free).flatten() else { return error };
-    let needed: usize = content.iter().map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum();
     anyhow!(
         "{error:#}: {:.1} MB are free and it needs {:.1} MB beside the previous checkpoint, which is kept: free some space",
         free.0 as f64 / 1e6,
-        needed as f64 / 1e6
+        size as f64 / 1e6
     )
 }
 
