@@ -1,9 +1,11 @@
 //! `ringmark check`: validates a result for its recipients and for CI, as MLPerf's submission checker does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use ringmark_core::benchmark::RecordHead;
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::file::run_name::{MANIFEST, RunName};
@@ -12,10 +14,10 @@ use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyze::checks;
-use crate::read::analyze::results::SweepGroups;
+use crate::read::analyze::results::{CheckedRecord, ResultFolder, SweepGroups};
 use crate::read::extract;
 use crate::read::load::checked_run::CheckedRun;
-use crate::read::load::folder::{self, Reader};
+use crate::read::load::folder::{self, Found, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::results;
 use crate::read::show::check::CheckedResult;
@@ -23,7 +25,7 @@ use crate::read::show::check::CheckedResult;
 /// Options of `ringmark check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckConfig {
-    /// Folder of a sweep.
+    /// Folder of a sweep, or of a benchmark without sweeps.
     pub folder: PathBuf,
     /// Destination of the JSON output.
     pub json: Json,
@@ -41,7 +43,36 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
 }
 
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {
-    let found = folder::find(root, Reader::Check)?;
+    match folder::find(root, Reader::Check) {
+        Ok(found) => check_sweep(root, found),
+        Err(error) => check_records(root, &results::read_records_instead(root, error)?),
+    }
+}
+
+/// Checks the records of a benchmark without sweeps.
+fn check_records(root: &Path, result: &ResultFolder) -> anyhow::Result<CheckedResult> {
+    let benchmark = match result.records.keys().collect::<Vec<_>>()[..] {
+        [one] => *one,
+        _ => bail!(usage(anyhow!(
+            "{} mixes benchmarks: {}: use one folder per benchmark",
+            root.display(),
+            result.recorded_benchmarks()
+        ))),
+    };
+    let records: Vec<CheckedRecord> = result.records.values().flat_map(|records| records.checked()).collect();
+    let logs = records.iter().filter_map(|record| record.printed.as_ref());
+    let logs = logs.map(|(log, _)| (log.clone(), fs::read_to_string(root.join(log)).ok())).collect();
+    let heads: Vec<RecordHead> = result.heads().collect();
+    let checks = [
+        Some(checks::records_complete(&records, &result.problems)),
+        checks::records_unedited(&records, &logs),
+        Some(checks::records_by_rules(&records, &heads)),
+        Some(checks::records_reliable(&records, &result.assessment())),
+    ];
+    Ok(CheckedResult::new(root.display().to_string(), benchmark, checks.into_iter().flatten().collect()))
+}
+
+fn check_sweep(root: &Path, found: Found) -> anyhow::Result<CheckedResult> {
     let manifest = Manifest::find(root)?.ok_or_else(|| {
         usage(anyhow!(
             "{} contains no {MANIFEST}: pass a folder of `ringmark sweep` or `ringmark score`",

@@ -21,10 +21,13 @@ use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::result_json::JsonResult;
+use crate::read::benchmark;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder::{self, Reader};
+use crate::read::report_json;
 use crate::read::results;
 use crate::read::show;
+use crate::read::show::page;
 use crate::read::show::text::{Medium, WIDTH};
 use crate::read::show::training::{csv, dlperf, pytorch_ddp, text};
 
@@ -104,7 +107,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let file = config.out.as_deref().filter(|out| config.format.is_some() && !out.is_dir());
     file.map_or(Ok(()), |file| output::check_target("--out", file, &[]))?;
     let folder = &config.folder;
-    let result = results::read_sweep(folder, folder::find(folder, Reader::Extract)?, config.warmup)?;
+    let result = results::read_sweep_or_records(folder, config.warmup, Reader::Extract)?;
+    check_of_records(config, &result)?;
     if let (SweepGroups::Score(_), Some(_)) = (&result.sweep, &config.price) {
         let what = "--price applies to training, but {} contains an inference sweep: omit --price";
         return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
@@ -124,8 +128,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let complete = output::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
         Some(out) if file.is_none() => write(folder, out, &result)?,
-        // An explicit format or `--json` replaces the files.
-        _ if config.format.is_some() || config.json != Json::No => {}
+        // An explicit format or `--json` replaces the files. Records need none: they contain their figures.
+        _ if config.format.is_some() || config.json != Json::No || result.is_of_records() => {}
         // `ringmark check` compares the files with the figures of the recorded warm-up.
         _ if config.warmup.is_some() => {
             output::print_note("no files written: --warmup changes the figures: choose a folder with --out");
@@ -142,8 +146,45 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
 /// Renders the figures in one format, including published figures and the cost if requested.
 pub fn render(result: &ResultFolder, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
     match &result.sweep {
+        _ if result.is_of_records() => render_records(result, format, extras),
         SweepGroups::Training(groups) => render_training(result, groups, format, extras),
         SweepGroups::Score(groups) => render_score(result, groups, format, extras),
+    }
+}
+
+/// Refuses options that do not apply to the records of a benchmark without sweeps.
+fn check_of_records(config: &ExtractConfig, result: &ResultFolder) -> anyhow::Result<()> {
+    let is_folder = config.out.as_deref().is_some_and(|out| config.format.is_none() || out.is_dir());
+    let options =
+        [("--warmup", config.warmup.is_some()), ("--price", config.price.is_some()), ("--out FOLDER", is_folder)];
+    let option = options.into_iter().find(|(_, is_given)| *is_given).filter(|_| result.is_of_records());
+    option.map_or(Ok(()), |(option, _)| {
+        Err(usage(anyhow!(
+            "{option} applies to sweeps, but {} contains a result of ringmark {}: omit it",
+            config.folder.display(),
+            result.recorded_benchmarks()
+        )))
+    })
+}
+
+/// Renders the sections of a report about records. Their JSON is that of a report.
+fn render_records(result: &ResultFolder, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
+    let results = std::slice::from_ref(result);
+    let text = |medium| {
+        let sections = benchmark::content(results, extras.published).sections;
+        page::text::sections(&sections, medium)
+    };
+    match format {
+        ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained: extras.is_explained })),
+        ExtractFormat::Markdown => Ok(text(Medium::Markdown)),
+        ExtractFormat::Json => {
+            Ok(serde_json::to_string_pretty(&report_json::build_report(results, extras.published))? + "\n")
+        }
+        _ => Err(usage(anyhow!(
+            "--format {format} applies to sweeps, but {} contains a result of ringmark {}: choose table, markdown or json",
+            result.name,
+            result.recorded_benchmarks()
+        ))),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::options::usage::{UsageError, usage};
 
 use crate::read::analyze::results::{ResultFolder, SweepGroups};
@@ -26,23 +27,51 @@ pub fn result_file(result: &ResultFolder, files_sha256: BTreeMap<String, String>
 /// Reads everything in a folder except traces: runs of a sweep, and records of other benchmarks. Returns an error if
 /// there is nothing; it suggests `reader` for results in subfolders.
 pub fn read(folder: &Path, name: String, warmup: Option<u32>, reader: Reader) -> anyhow::Result<ResultFolder> {
-    let (mut records, mut problems) = (BTreeMap::new(), Vec::new());
+    let records = read_records(folder, name.clone())?;
+    let mut result = match (folder::find(folder, reader).and_then(|found| read_sweep(folder, found, warmup)), records) {
+        (Ok(sweep), None) => sweep,
+        (Ok(sweep), Some(records)) => ResultFolder {
+            records: records.records,
+            problems: sweep.problems.into_iter().chain(records.problems).collect(),
+            ..sweep
+        },
+        // A folder of such records contains no runs.
+        (Err(error), Some(records)) if !error.is::<UsageError>() => records,
+        (Err(error), _) => return Err(error),
+    };
+    result.name = name;
+    Ok(result)
+}
+
+/// Reads the records of benchmarks without sweeps in a folder; `None` if it has no file of them.
+pub fn read_records(folder: &Path, name: String) -> anyhow::Result<Option<ResultFolder>> {
+    let mut result = ResultFolder::new(name, SweepGroups::Training(Vec::new()), SweepFacts::default(), Vec::new());
     for reader in READERS {
         let (found, unusable) = (reader.find)(folder)?;
-        records.extend(found.map(|found| (reader.benchmark, found)));
-        problems.extend(unusable);
+        result.records.extend(found.map(|found| (reader.benchmark, found)));
+        result.problems.extend(unusable);
     }
-    let has_others = !(records.is_empty() && problems.is_empty());
-    let mut result = match folder::find(folder, reader).and_then(|found| read_sweep(folder, found, warmup)) {
-        // A folder of such records contains no runs.
-        Err(error) if has_others && !error.is::<UsageError>() => {
-            let nothing = SweepGroups::Training(Vec::new());
-            ResultFolder::new(String::new(), nothing, SweepFacts::default(), Vec::new())
-        }
-        sweep => sweep?,
-    };
-    (result.name, result.records) = (name, records);
-    result.problems.extend(problems);
+    let is_empty = result.records.is_empty() && result.problems.is_empty();
+    Ok((!is_empty).then_some(result))
+}
+
+/// Reads the runs of a sweep, or, in a folder without runs, the records of other benchmarks.
+pub fn read_sweep_or_records(folder: &Path, warmup: Option<u32>, reader: Reader) -> anyhow::Result<ResultFolder> {
+    match folder::find(folder, reader) {
+        Ok(found) => read_sweep(folder, found, warmup),
+        Err(error) => read_records_instead(folder, error),
+    }
+}
+
+/// Reads the records of benchmarks without sweeps in a folder without runs. Without valid records, returns `error` or the
+/// problems of the records.
+pub fn read_records_instead(folder: &Path, error: anyhow::Error) -> anyhow::Result<ResultFolder> {
+    if error.is::<UsageError>() || folder.join(MANIFEST).exists() {
+        return Err(error);
+    }
+    let Some(result) = read_records(folder, name_of(folder)?)? else { return Err(error) };
+    let problems = || result.left_out().iter().map(|problem| format!("\n  {problem}")).collect::<String>();
+    ensure!(!result.records.is_empty(), "{} contains no valid record:{}", folder.display(), problems());
     Ok(result)
 }
 

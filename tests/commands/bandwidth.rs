@@ -284,8 +284,21 @@ fn folder_can_contain_a_sweep_as_well() {
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, ..) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(0));
+    // Without runs, the records are shown and checked.
+    let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(stdout.contains("1n2g"), "{stdout}");
+    let stdout = succeeds(ringmark("check").arg(sandbox.path("out")));
+    expect![[r#"
+        PASS    complete  valid: 1 of 1 record
+        PASS    rules     options, hosts, devices and software of 1 record
+        PASS    reliable  load, spread and source of the bytes of 1 record
+    "#]]
+    .assert_eq(&stdout);
+    // With runs, a bandwidth log is not one of them.
+    fs::write(sandbox.path("out/1n2g/rn50_b8_fp32_1.log"), "").expect("written");
     let (_, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
-    assert!(stderr.contains("contains no runs") && !stderr.contains("bandwidth.log"), "{stderr}");
+    assert!(stderr.contains("rn50_b8_fp32_1.log: ") && !stderr.contains("bandwidth.log"), "{stderr}");
 }
 
 // --- the real worker ----------------------------------------------------------------------------------------------------

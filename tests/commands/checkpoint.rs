@@ -18,6 +18,7 @@ use ringmark_core::benchmark::checkpoint::{
 };
 use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::Environment;
+use ringmark_core::options::value::ValueList;
 use ringmark_core::validity::disturbance;
 use tempfile::TempDir;
 
@@ -117,8 +118,16 @@ fn all_writers_write_and_read_real_files() {
 
     let report = succeeds(ringmark("report --format markdown").arg(folder.path().join("out")));
     assert!(report.contains("| shards ") && report.contains("Fastest write: "), "{report}");
-    let error = refused(ringmark("extract").arg(folder.path().join("out")), 1);
-    assert!(error.contains("it contains results of `ringmark checkpoint`, which `ringmark report` shows"), "{error}");
+    let table = succeeds(ringmark("extract").arg(folder.path().join("out")));
+    assert!(table.contains("\nrank-0 ") && table.contains("\nshards "), "{table}");
+    // Only the load of this machine and its disk are unknown.
+    let (_, checks, stderr) = run(ringmark("check").arg(folder.path().join("out")));
+    for check in ["complete", "unedited", "rules"] {
+        assert!(checks.contains(&format!("PASS    {check} ")), "{checks}{stderr}");
+    }
+    let same = folder.path().join("out");
+    let (status, compared, stderr) = run(ringmark("diff").args([&same, &same]));
+    assert!(status == Some(0) && compared.contains("BASE and TEST are the same runs; "), "{compared}{stderr}");
     let error = refused(&mut checkpoint(folder.path(), &options), 2);
     assert!(error.contains("already contains"), "{error}");
 }
@@ -367,4 +376,151 @@ fn output_and_report_match_golden_lines() {
     let (status, _, stderr) = run(ringmark("report").arg(&result));
     assert_eq!(status, Some(1));
     expect!["not in the figures: rack: 1n1g/checkpoint.json: contains 2 ranks, but its folder name states another number: restore the original name"].assert_eq(&lines_with(&stderr, "ranks"));
+}
+
+/// Writes the result of one case: its record, and the log with the figures.
+fn write_result(root: &Path, case: &str, record: &CheckpointRecord) {
+    let folder = root.join(case);
+    fs::create_dir_all(&folder).expect("made");
+    record.write(File::create(folder.join("checkpoint.json")).expect("a file")).expect("written");
+    fs::write(folder.join("checkpoint.log"), lines::table(record, false).join("\n") + "\n").expect("written");
+}
+
+/// Returns a complete record whose times are `factor` times those of [`made_up`].
+fn complete(factor: f64) -> CheckpointRecord {
+    let mut record = made_up();
+    record.config.iterations = 3;
+    record.config.mode = ValueList(vec![WriteMode::Beside]);
+    record.config.writers = ValueList(vec![Writers::Shards]);
+    record.results.remove(0);
+    for rank in record.results.iter_mut().flat_map(|result| result.checkpoints.iter_mut().flatten()) {
+        for time in
+            [&mut rank.copy, &mut rank.write, &mut rank.fsync, &mut rank.total, &mut rank.read, &mut rank.restore]
+        {
+            time.0 *= factor;
+        }
+    }
+    record
+}
+
+#[test]
+fn extract_prints_records_without_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rack = folder.path().join("rack");
+    write_result(&rack, "2n1g", &made_up());
+    let extract = |options: &str| run(ringmark("extract").arg(&rack).args(words(options)));
+    let (status, table, stderr) = extract("");
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    assert_golden("checkpoint/extract.txt", &table);
+    let (_, markdown, _) = extract("--format markdown");
+    assert!(markdown.contains("| rank-0 "), "{markdown}");
+    let (_, json, _) = extract("--json -");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    schema::check("report", &json, "the result");
+    assert_eq!(json["results"][0]["checkpoint"][0]["rows"][0]["write"]["median"], 0.5);
+    assert_eq!(names(&rack), [rack.join("2n1g")]);
+    let refusals = ["--format csv", "--warmup 2", "--price 2/gpu-hour", "--out ."].map(|options| {
+        let (status, _, stderr) = extract(options);
+        assert_eq!(status, Some(2), "{stderr}");
+        without_folder(&stderr)
+    });
+    expect![[r#"
+        error: --format csv applies to sweeps, but rack contains a result of ringmark checkpoint: choose table, markdown or json
+        error: --warmup applies to sweeps, but DIR/rack contains a result of ringmark checkpoint: omit it
+        error: --price applies to sweeps, but DIR/rack contains a result of ringmark checkpoint: omit it
+        error: --out FOLDER applies to sweeps, but DIR/rack contains a result of ringmark checkpoint: omit it
+    "#]].assert_eq(&refusals.concat());
+    // A damaged record of another case is named, and the others are shown.
+    fs::create_dir(rack.join("1n1g")).expect("made");
+    fs::write(rack.join("1n1g/checkpoint.json"), "{").expect("written");
+    let (status, again, stderr) = extract("");
+    assert_eq!((status, again), (Some(1), table));
+    assert!(stderr.starts_with("not in the figures: 1n1g/checkpoint.json: the record cannot be used"), "{stderr}");
+    fs::remove_dir_all(rack.join("2n1g")).expect("there");
+    let (status, _, stderr) = extract("");
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains(" contains no valid record:\n  1n1g/checkpoint.json: "), "{stderr}");
+}
+
+#[test]
+fn check_names_each_defect_of_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sound = folder.path().join("sound");
+    write_result(&sound, "2n1g", &complete(1.0));
+    let (status, stdout, stderr) = run(ringmark("check").arg(&sound));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    expect![[r#"
+        PASS    complete  valid: 1 of 1 record
+        PASS    unedited  figures of 1 record compared with the logs
+        PASS    rules     options, hosts, devices and software of 1 record
+        PASS    reliable  load, spread and source of the bytes of 1 record
+    "#]]
+    .assert_eq(&stdout);
+    let bad = folder.path().join("bad");
+    let mut record = complete(1.0);
+    record.config.writers = ValueList(vec![Writers::Shards, Writers::Host]);
+    record.storage[1].file_system.clear();
+    let checkpoints = &mut record.results[0].checkpoints;
+    checkpoints[0][0].from_storage = Some(Bytes(0));
+    checkpoints[1][1].total = Seconds(2.0);
+    write_result(&bad, "2n1g", &record);
+    // The record of the second case is edited, and is that of another storage.
+    let mut edited = complete(1.0);
+    edited.ranks.truncate(1);
+    edited.storage.truncate(1);
+    edited.storage[0].source = "server:/other".to_owned();
+    edited.results[0].checkpoints.iter_mut().for_each(|ranks| ranks.truncate(1));
+    write_result(&bad, "1n1g", &edited);
+    let file = bad.join("1n1g/checkpoint.json");
+    let text = fs::read_to_string(&file).expect("read");
+    fs::write(&file, text.replace("0.95", "0.5")).expect("written");
+    let (status, stdout, stderr) = run(ringmark("check").arg(&bad));
+    assert_eq!(status, Some(1), "{stderr}");
+    expect![[r#"
+        FAIL    complete  1 finding; valid: 2 of 2 records
+                2n1g/checkpoint.json: host, 1 file, buffered, beside: 0 of 3 checkpoints: repeat the run
+        FAIL    unedited  1 finding; figures of 2 records compared with the logs
+                1n1g/checkpoint.json: its figures are not in 1n1g/checkpoint.log, which has no line `shards       1  buffered  beside    0.500  0.500  0.735     0.500       0.500  0.280  0.120  0.137    10.0  1.00   100    0.600`: repeat the run
+        FAIL    rules     2 findings; options, hosts, devices and software of 2 records
+                2n1g/checkpoint.json: --writers is shards,host, but shards before
+                2n1g/checkpoint.json: the storage of host a is nfs4 of server:/export, but nfs4 of server:/other before
+        FAIL    reliable  4 findings; load, spread and source of the bytes of 2 records
+                1n1g/checkpoint.json: shards, 1 file, buffered, beside: checkpoints vary by more than 10.0 % (CV): write 35.8 %: raise --iters, and keep other users off the storage
+                2n1g/checkpoint.json: shards, 1 file, buffered, beside: not cold, 0 % of the bytes of a rank came from the storage: the kernel kept pages of the files, or the folder is in memory
+                2n1g/checkpoint.json: shards, 1 file, buffered, beside: checkpoints vary by more than 10.0 % (CV): write 41.7 %: raise --iters, and keep other users off the storage
+                2n1g/checkpoint.json: the file system of host b is unknown: repeat the run
+    "#]].assert_eq(&stdout);
+    let (_, json, _) = run(ringmark("check --json -").arg(&bad));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    schema::check("check", &json, "the checks");
+    assert_eq!((&json["benchmark"], &json["is_passed"]), (&"checkpoint".into(), &false.into()));
+}
+
+/// Twice the time of every figure in the other result: each is slower, by 50 % in GB/s.
+#[test]
+fn diff_compares_each_figure_of_a_point() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [base, test] = ["base", "test"].map(|name| folder.path().join(name));
+    write_result(&base, "2n1g", &complete(1.0));
+    let mut other = complete(2.0);
+    other.started.0 += 60.0;
+    other.config.folder = "/scratch".into();
+    other.storage.iter_mut().for_each(|storage| storage.file_system = "ext4".to_owned());
+    other.results[0].checkpoints[0][1].from_storage = Some(Bytes(0));
+    write_result(&test, "2n1g", &other);
+    let (status, stdout, stderr) = run(ringmark("diff").args([&base, &test]));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert_golden("checkpoint/diff.txt", &without_folder(&stdout));
+    let (status, _, stderr) = run(ringmark("diff --fail-on slower").args([&base, &test]));
+    assert!(status == Some(1) && stderr.contains("slower: write, 2 ranks on 2 hosts"), "{stderr}");
+    // Checkpoints of another size are another measurement.
+    other.bytes = Bytes(2_000_000_000);
+    write_result(&test, "2n1g", &other);
+    let refusal = refused(ringmark("diff").args([&base, &test]), 2);
+    expect![[r#"
+        error: BASE and TEST are not comparable:
+          checkpoint of: 1,000,000,000 bytes in BASE, 2,000,000,000 bytes in TEST
+        compare results with the same settings, or give --force
+    "#]]
+    .assert_eq(&refusal);
 }

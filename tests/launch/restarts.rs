@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
@@ -13,9 +15,9 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::RunState;
 
 use crate::support::core_tokens::take_all_cores;
-use crate::support::interrupted_sweep::succeeds_silently;
+use crate::support::interrupted_sweep::{resume_command, succeeds_silently};
 use crate::support::processes_of;
-use crate::support::sandbox::{Sandbox, fails, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, SmallDisk, compile_library, fails, refused, ringmark, run, wait_until, words};
 use crate::support::worker_run::checksum;
 
 /// A slow rank computes the same results and leaves time to kill it.
@@ -67,6 +69,17 @@ fn end(sandbox: &Sandbox, mut sweep: Child) -> String {
 /// Checks that the run in `out` has the results of an undisturbed one, and returns its interruptions with the
 /// iterations before each.
 fn interruptions(sandbox: &Sandbox) -> Vec<(u32, Interruption)> {
+    let all = all_interruptions(sandbox);
+    for (behind, interruption) in &all {
+        let [start, load] = [interruption.start, interruption.load].map(|time| time.expect("training continued"));
+        assert!(start.0 > 0.0, "{interruption:?}");
+        assert_eq!(load.0 > 0.0, *behind > 0, "{interruption:?}");
+    }
+    all
+}
+
+/// Same as [`interruptions`], also of attempts that did not continue.
+fn all_interruptions(sandbox: &Sandbox) -> Vec<(u32, Interruption)> {
     succeeds_silently(&mut sweep(sandbox, "whole", SLOW));
     let (whole, restarted) = (record(sandbox, "whole"), record(sandbox, "out"));
     assert_eq!(checksum(&restarted), checksum(&whole));
@@ -79,12 +92,12 @@ fn interruptions(sandbox: &Sandbox) -> Vec<(u32, Interruption)> {
         let interruption = resumption.interruption.clone().expect("started again by the launcher");
         let Interruption { cause, iteration, redone, stopped, detection, stop, start, load, .. } = &interruption;
         assert!(cause.starts_with("rank ") && cause.contains(" of 2 on host "), "{cause}");
-        assert_eq!(*redone, iteration - resumption.behind);
-        let [start, load] = [start, load].map(|time| time.expect("training continued"));
-        assert!(detection.0 >= 0.0 && stop.0 >= 0.0 && start.0 > 0.0, "{interruption:?}");
-        assert_eq!(load.0 > 0.0, resumption.behind > 0, "{interruption:?}");
-        assert!(before.0 < stopped.0 && *stopped < resumption.started, "{before}, {resumption:?}");
-        assert!((stopped.0 + start.0 + load.0 - resumption.started.0).abs() < 0.01, "{resumption:?}");
+        // An attempt that did not continue has printed no iteration.
+        assert_eq!(*redone, iteration.saturating_sub(resumption.behind));
+        assert!(detection.0 >= 0.0 && stop.0 >= 0.0, "{interruption:?}");
+        assert!(before.0 < stopped.0 && *stopped <= resumption.started, "{before}, {resumption:?}");
+        let again = start.map_or(0.0, |time| time.0) + load.map_or(0.0, |time| time.0);
+        assert!((stopped.0 + again - resumption.started.0).abs() < 0.01, "{resumption:?}");
         before = resumption.started;
         (resumption.behind, interruption)
     });
@@ -142,6 +155,137 @@ fn killed_rank_without_a_checkpoint_restarts_from_the_start() {
     let [(behind, interruption)] = interruptions.as_slice() else { panic!("{interruptions:?}") };
     assert_eq!((*behind, interruption.load), (0, Some(Seconds(0.0))));
     assert!(interruption.redone >= 5, "{interruption:?}");
+}
+
+/// Kills the rank that reads the checkpoint of a restarted run, and in the next attempt the other one meanwhile.
+#[test]
+fn kill_while_a_checkpoint_is_read_is_followed_by_the_next_restart() {
+    let _tokens = take_all_cores();
+    let sandbox = Sandbox::real();
+    let [real, library, mark] = ["worker.real", "slow_disk.so", "reader"].map(|name| sandbox.path(name));
+    fs::rename(sandbox.worker(), &real).expect("a link");
+    compile_library("slow_disk.c", &library, &[]);
+    let variables = format!("LD_PRELOAD={} SLOW_NAME=.safetensors SLOW_MARK={}", library.display(), mark.display());
+    sandbox.write_program("worker", &format!("#!/bin/sh\nexport {variables}\nexec {} \"$@\"\n", real.display()));
+    let run = start(&sandbox, "--restarts 3 --checkpoint-every 7");
+    let checkpoint = file(&sandbox, "out", "safetensors");
+    wait_until("a checkpoint is written", || checkpoint.exists());
+    kill(workers(&sandbox)[0], Signal::SIGKILL).expect("running process");
+    let reader = || Some(Pid::from_raw(fs::read_to_string(&mark).ok()?.trim().parse().ok()?));
+    for is_reader_killed in [true, false] {
+        wait_until("the checkpoint is read", || reader().is_some());
+        let reader = reader().expect("marked");
+        let victim = workers(&sandbox).into_iter().find(|process| (*process == reader) == is_reader_killed);
+        if is_reader_killed {
+            // The next attempt is slow as well.
+            fs::remove_file(&mark).expect("marked");
+        }
+        kill(victim.expect("two ranks"), Signal::SIGKILL).expect("running process");
+    }
+    let stdout = end(&sandbox, run);
+    assert_eq!(
+        stdout.matches(&format!(" of 3 from checkpoint {}: rank ", checkpoint.display())).count(),
+        3,
+        "{stdout}"
+    );
+    let interruptions = all_interruptions(&sandbox);
+    let continued: Vec<bool> = interruptions.iter().map(|(_, one)| one.start.is_some() && one.load.is_some()).collect();
+    assert_eq!(continued, [false, false, true]);
+    assert!(interruptions.iter().all(|(behind, _)| *behind == interruptions[0].0 && behind % 7 == 0));
+}
+
+/// Kills a rank of a restarted run before it trains.
+#[test]
+fn kill_while_a_restart_begins_is_followed_by_the_next_restart() {
+    let _tokens = take_all_cores();
+    let sandbox = Sandbox::real();
+    let run = start(&sandbox, "--restarts 4 --checkpoint-every 7 --checkpoint-mode async");
+    let checkpoint = file(&sandbox, "out", "safetensors");
+    wait_until("a checkpoint is written", || checkpoint.exists());
+    let mut seen = workers(&sandbox);
+    kill(seen[0], Signal::SIGKILL).expect("running process");
+    for (rank, delay) in [(0, 0), (1, 100), (1, 500)] {
+        let new = || workers(&sandbox).into_iter().filter(|process| !seen.contains(process)).collect::<Vec<_>>();
+        wait_until("both ranks start", || new().len() == 2);
+        let started = new();
+        thread::sleep(Duration::from_millis(delay));
+        kill(started[rank], Signal::SIGKILL).expect("running process");
+        seen.extend(started);
+    }
+    let stdout = end(&sandbox, run);
+    assert_eq!(stdout.matches(" of 4 from checkpoint ").count(), 4, "{stdout}");
+    assert_eq!(all_interruptions(&sandbox).len(), 4);
+}
+
+/// The disk has space for one checkpoint: each attempt fails at the second one, and the run continues once there is space.
+#[test]
+fn full_disk_keeps_the_checkpoint_for_a_later_attempt() {
+    let _tokens = take_all_cores();
+    let sandbox = Sandbox::real();
+    let Some(disk) = SmallDisk::with_size(&sandbox.path("out"), "5m") else { return };
+    let options = format!("--restarts 1 --checkpoint-every 7 --checkpoint-mode async {SLOW}");
+    let (status, stdout, stderr) = run(&mut sweep(&sandbox, "out", &options));
+    assert_eq!(status, Some(1), "{stdout}{stderr}");
+    let checkpoint = file(&sandbox, "out", "safetensors");
+    let restart =
+        format!("\n1n2g run 1 of 1: restart 1 of 1 from checkpoint {}: rank 0 of 2 on host ", checkpoint.display());
+    assert!(stdout.contains(&restart), "{stdout}");
+    let words =
+        format!("checkpoint: {} cannot be written: No space left on device (os error 28): ", checkpoint.display());
+    assert!(
+        stderr.contains(&words) && stderr.contains(" MB beside the previous checkpoint, which is kept"),
+        "{stderr}"
+    );
+    disk.remount("size=16m");
+    let stdout = succeeds_silently(&mut resume_command(&stderr));
+    assert!(stdout.contains(": resuming from checkpoint "), "{stdout}");
+    succeeds_silently(&mut sweep(&sandbox, "whole", SLOW));
+    let [whole, resumed] = ["whole", "out"].map(|out| record(&sandbox, out));
+    assert_eq!(checksum(&resumed), checksum(&whole));
+    assert_eq!(resumed.header.iterations_before(), 7);
+}
+
+/// Damages the checkpoint after both ranks have died, before the launcher starts them again.
+fn begins_again_after(damage: fn(&mut Vec<u8>), reason: &str) {
+    let _tokens = take_all_cores();
+    let sandbox = Sandbox::real();
+    let run = start(&sandbox, "--restarts 1 --checkpoint-every 7");
+    let checkpoint = file(&sandbox, "out", "safetensors");
+    wait_until("a checkpoint is written", || checkpoint.exists());
+    let launcher = Pid::from_raw(run.id().cast_signed());
+    kill(launcher, Signal::SIGSTOP).expect("running process");
+    for rank in workers(&sandbox) {
+        // mpirun may have ended the second one already.
+        let _ = kill(rank, Signal::SIGKILL);
+    }
+    wait_until("the ranks have ended", || workers(&sandbox).is_empty());
+    let mut bytes = fs::read(&checkpoint).expect("kept");
+    damage(&mut bytes);
+    fs::write(&checkpoint, bytes).expect("written");
+    kill(launcher, Signal::SIGCONT).expect("stopped process");
+    let stdout = end(&sandbox, run);
+    assert!(stdout.contains("\n1n2g run 1 of 1: restart 1 of 1 from the start: rank "), "{stdout}");
+    let stderr = fs::read_to_string(sandbox.path("stderr")).expect("UTF-8");
+    let shown = checkpoint.display();
+    let warning = format!("warning: the checkpoint {shown} is damaged, so the run begins again: {reason}");
+    assert!(stderr.contains(&warning), "{stderr}");
+    let interruptions = interruptions(&sandbox);
+    let [(behind, _)] = interruptions.as_slice() else { panic!("{interruptions:?}") };
+    assert_eq!(*behind, 0);
+}
+
+#[test]
+fn run_with_a_truncated_checkpoint_begins_again() {
+    begins_again_after(|bytes| bytes.truncate(bytes.len() / 2), "the header describes ");
+}
+
+#[test]
+fn run_with_a_changed_checkpoint_begins_again() {
+    let flip_bit = |bytes: &mut Vec<u8>| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    };
+    begins_again_after(flip_bit, "tensor \"");
 }
 
 #[test]

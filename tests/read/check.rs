@@ -138,18 +138,18 @@ fn folder_of_results_gets_the_typed_command() {
     copy("dlperf-fp16/1n1g", "dlperf-fp16/1n1g");
     copy("score/1n1g", "score/1n1g");
     copy("input", "input");
-    for (command, of_training, of_scoring) in [
-        ("check", "check", "check"),
-        ("report", "report", "report"),
-        ("extract", "extract", "extract"),
-        ("predict", "predict", "extract"),
+    for (command, of_training, of_scoring, of_input) in [
+        ("check", "check", "check", "check"),
+        ("report", "report", "report", "report"),
+        ("extract", "extract", "extract", "extract"),
+        ("predict", "predict", "extract", "report"),
     ] {
         let error = refused(ringmark(command).arg(&folder), 1);
         let (_, suggested) = error.split_once("; results are in its subfolders:\n").expect(&error);
         assert_eq!(
             without_folder(suggested),
             format!(
-                "  ringmark {of_training} DIR/h200/dlperf-fp16\n  ringmark report DIR/h200/input\n  ringmark \
+                "  ringmark {of_training} DIR/h200/dlperf-fp16\n  ringmark {of_input} DIR/h200/input\n  ringmark \
                  {of_scoring} DIR/h200/score\n"
             )
         );

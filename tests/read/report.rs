@@ -575,8 +575,8 @@ fn bandwidth_record_outside_a_case_is_explained() {
     for root in [moved.as_path(), folder.path()] {
         let (status, _, error) = report(&[path(root)]);
         assert_eq!(status, 1);
-        let what =
-            "; it contains results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares";
+        let what = "; it contains results of `ringmark bandwidth`, which `ringmark extract` and `ringmark report` show and `ringmark \
+             diff` compares";
         assert!(error.contains(what), "{error}");
     }
 }

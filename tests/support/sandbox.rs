@@ -102,18 +102,23 @@ impl Sandbox {
     }
 }
 
-/// A disk of 256 kB, mounted for one test.
+/// A small disk, mounted for one test.
 pub struct SmallDisk {
     path: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts a disk at `path`, which must not exist. Prints a message and returns `None` without the necessary
+    /// Mounts a disk of 256 kB at `path`, which must not exist. Prints a message and returns `None` without the necessary
     /// privileges.
     pub fn mount(path: &Path) -> Option<SmallDisk> {
+        SmallDisk::with_size(path, "256k")
+    }
+
+    /// Mounts a disk of another size.
+    pub fn with_size(path: &Path, size: &str) -> Option<SmallDisk> {
         fs::create_dir(path).expect("made");
         let mut mount = Command::new("mount");
-        mount.args(words("-t tmpfs -o size=256k ringmark-test")).arg(path);
+        mount.args(words(&format!("-t tmpfs -o size={size} ringmark-test"))).arg(path);
         if !Uid::effective().is_root() || !mount.output().is_ok_and(|output| output.status.success()) {
             not_tested("only root can mount a disk");
             return None;

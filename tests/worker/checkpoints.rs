@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use expect_test::expect;
 use ringmark_core::benchmark::train::{CheckpointWrite, RunRecord};
 use ringmark_core::file::atomic_file;
+use ringmark_core::file::safetensors::HASHES;
 use ringmark_core::stats::summary::median;
 use serde_json::Value;
 
 use crate::support::core_tokens::take_cores;
 use crate::support::safetensors::{self, Tensors};
-use crate::support::sandbox::PATIENCE;
+use crate::support::sandbox::{PATIENCE, SmallDisk};
 use crate::support::worker_run::{Run, checksum};
 
 /// Tensor with the progress of a run, as JSON in bytes.
@@ -65,7 +66,9 @@ fn checkpoints_are_measured_in_both_modes() {
 }
 
 fn without_progress(mut tensors: Tensors) -> Tensors {
-    tensors.remove(PROGRESS).expect("progress");
+    for of_file in [PROGRESS, HASHES] {
+        tensors.remove(of_file).expect(of_file);
+    }
     tensors
 }
 
@@ -74,13 +77,75 @@ fn failed_write_ends_the_run_with_its_reason() {
     for mode in ["sync", "async"] {
         let options = format!("--iters 1000000 --checkpoint-every 2 --checkpoint-mode {mode}");
         let error = mlp(2, &options).file("--checkpoint", Path::new("/dev/full")).refusal(1);
-        expect!["weights: /dev/full cannot be written: No space left on device (os error 28)"].assert_eq(&error);
+        let (reason, space) = error.split_once(" (os error 28): ").expect(&error);
+        expect!["checkpoint: /dev/full cannot be written: No space left on device"].assert_eq(reason);
+        assert!(space.contains(" MB are free and it needs 0.9 MB beside the previous checkpoint"), "{space}");
     }
     let error = mlp(1, "--iters 2 --checkpoint-mode async").refusal(2);
     expect![[r#"
         error: --checkpoint-mode async needs checkpoints: add --checkpoint-every N
     "#]]
     .assert_eq(&error);
+}
+
+/// The disk has space for one checkpoint, but not for the next one beside it.
+#[test]
+fn full_disk_keeps_the_previous_checkpoint() {
+    for mode in ["sync", "async"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(disk) = SmallDisk::with_size(&folder.path().join("disk"), "1200k") else { return };
+        let saved = folder.path().join("disk/checkpoint.safetensors");
+        let run = |iterations: usize| {
+            let options =
+                format!("--iters {iterations} --momentum 0.875 --checkpoint-every 3 --checkpoint-mode {mode}");
+            mlp(2, &options).file("--checkpoint", &saved)
+        };
+        let error = run(1_000_000).refusal(1);
+        let (reason, space) = error.split_once(" (os error 28): ").expect(&error);
+        expect!["checkpoint: DIR/disk/checkpoint.safetensors cannot be written: No space left on device"]
+            .assert_eq(reason);
+        expect!["0.3 MB are free and it needs 0.9 MB beside the previous checkpoint, which is kept: free some space"]
+            .assert_eq(space);
+        assert!(iterations_in(&saved) == 3 && !has_part(&folder.path().join("disk")), "{mode}");
+        disk.remount("size=4m");
+        let resumed = run(9).file("--from-checkpoint", &saved).finish().valid_record();
+        assert_eq!(resumed.header.iterations_before(), 3);
+        let whole = run(9).finish().valid_record();
+        assert_eq!(checksum(&resumed), checksum(&whole), "{mode}");
+    }
+}
+
+/// Replaces numbers of bytes, which depend on the length of times.
+fn without_sizes(text: &str) -> String {
+    let is_size = |word: &str| word.len() > 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+    text.split(' ').map(|word| if is_size(word) { ".." } else { word }).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn damaged_checkpoint_is_refused_with_a_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let saved = folder.path().join("checkpoint.safetensors");
+    let run = || mlp(1, "--iters 4 --checkpoint-every 4").file("--checkpoint", &saved);
+    run().finish().valid_record();
+    let whole = fs::read(&saved).expect("written");
+    let at = |place: usize| {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1;
+        bytes
+    };
+    let damaged = [whole[..whole.len() / 2].to_vec(), at(whole.len() / 2), at(9), whole[..3].to_vec()];
+    let errors = damaged.map(|bytes| {
+        fs::write(&saved, bytes).expect("written");
+        run().file("--from-checkpoint", &saved).refusal(1)
+    });
+    expect![[r#"
+        error: --from-checkpoint DIR/checkpoint.safetensors: the header describes .. bytes of tensors, but .. follow, so the file is truncated or damaged: copy the file again, or remove it to begin again
+        error: --from-checkpoint DIR/checkpoint.safetensors: tensor "ringmark.momenta" differs from its hash: copy the file again, or remove it to begin again
+        error: --from-checkpoint DIR/checkpoint.safetensors: the header is not JSON: the file is damaged or not a safetensors file: key must be a string at line 1 column 2: copy the file again, or remove it to begin again
+        error: --from-checkpoint DIR/checkpoint.safetensors: the file is shorter than the 8 bytes that begin a safetensors file: failed to fill whole buffer: copy the file again, or remove it to begin again
+    "#]].assert_eq(&without_sizes(&errors.concat()));
+    fs::write(&saved, &whole).expect("written");
+    run().file("--from-checkpoint", &saved).finish().valid_record();
 }
 
 /// Kills for each mode, at moments that are spread over the time of a write.

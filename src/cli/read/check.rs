@@ -20,7 +20,7 @@ Exit status 1: a check failed or is unknown.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckOptions {
-    /// Folder that `ringmark sweep` or `ringmark score` wrote
+    /// Folder that `ringmark sweep`, `score`, `bandwidth`, `input` or `checkpoint` wrote
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// JSON output.

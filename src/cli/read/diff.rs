@@ -31,7 +31,7 @@ Exit status 1: --fail-on found something, or runs were omitted; 2: the sides are
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DiffOptions {
-    /// Baseline: a folder of a sweep, score or bandwidth, or its NAME_result.json
+    /// Baseline: a folder of a sweep, score, bandwidth or checkpoint, or its NAME_result.json
     ///
     /// Also a folder of DLPerf's logs, of JSON files of nccl-tests or of PyTorch's DDP benchmark, or one such file.
     #[arg(value_name = "BASE")]

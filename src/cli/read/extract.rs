@@ -37,7 +37,7 @@ Exit status 1: figures are incomplete; standard error lists what is omitted and 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExtractOptions {
-    /// Folder of a sweep or of `ringmark score`, or of logs of another benchmark
+    /// Folder of a sweep, of `ringmark score`, `bandwidth`, `input` or `checkpoint`, or of other logs
     ///
     /// It contains CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) next to each.
     #[arg(value_name = "FOLDER")]

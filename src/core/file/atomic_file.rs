@@ -209,7 +209,8 @@ pub fn remove_parts(path: &Path) {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// Returns the folder of a file, `.` for a name alone.
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -1,8 +1,9 @@
-//! Four checks of a sweep's folder. No I/O: the callers pass the findings.
+//! Checks of a sweep's folder, and of a folder of records. No I/O: the callers pass the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use ringmark_core::benchmark::RecordHead;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::keyword_enum;
 use ringmark_core::manifest::{Manifest, ObservedEnvironment, RunState};
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::analyze::assessment::Assessment;
+use crate::read::analyze::results::CheckedRecord;
 use crate::read::load::checked_run::CheckedRun;
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::problem::Problem;
@@ -181,6 +183,70 @@ pub fn reliable(assessment: &Assessment, runs: &[CheckedRun]) -> Check {
     let is_noted = check.state == CheckState::Passed && !cautions.is_empty();
     let notes = is_noted.then(|| format!("use with caution: {}", cautions.join("; "))).into_iter().collect();
     Check { notes, ..check }.unknown_if(runs.is_empty())
+}
+
+/// Checks that every record is valid and has the requested measurements.
+pub fn records_complete(records: &[CheckedRecord], problems: &[Problem]) -> Check {
+    let missing = records.iter().flat_map(|record| record.missing.iter().cloned());
+    let findings = problems.iter().map(Problem::to_string).chain(missing).collect();
+    let summary = format!("valid: {} of {}", records.len(), count(records.len() + problems.len(), "record"));
+    Check::new(CheckName::Complete, summary, findings)
+}
+
+/// Checks that the figures of the records are those that their run printed: the lines of the log. `logs` contains the text
+/// of each log that could be read. `None` for a benchmark whose logs are not compared.
+pub fn records_unedited(records: &[CheckedRecord], logs: &BTreeMap<String, Option<String>>) -> Option<Check> {
+    let printed: Vec<_> = records.iter().filter_map(|record| Some((record, record.printed.as_ref()?))).collect();
+    let difference = |(record, (log, lines)): &(&CheckedRecord, &(String, Vec<String>))| {
+        let Some(text) = logs.get(log).and_then(Option::as_ref) else {
+            return Some(format!("{log}: cannot be read, so that {} cannot be compared with it", record.file));
+        };
+        let is_printed = |line: &String| text.lines().any(|of_log| of_log.trim_end() == line);
+        let other = lines.iter().find(|line| !is_printed(line))?;
+        Some(format!("{}: its figures are not in {log}, which has no line `{other}`: repeat the run", record.file))
+    };
+    let findings = printed.iter().filter_map(difference).collect();
+    let summary = format!("figures of {} compared with the logs", count(printed.len(), "record"));
+    (!printed.is_empty()).then(|| Check::new(CheckName::Unedited, summary, findings))
+}
+
+/// Checks that the records belong to one command: equal options, hosts, devices and software.
+pub fn records_by_rules(records: &[CheckedRecord], heads: &[RecordHead]) -> Check {
+    let mut findings = Vec::new();
+    if let [first, others @ ..] = records {
+        for other in others {
+            let differs = |(name, value): (&String, &String)| {
+                let first = first.settings.get(name).filter(|first| *first != value)?;
+                Some(format!("{}: {name} is {}, but {} before", other.file, or_none(value), or_none(first)))
+            };
+            findings.extend(other.settings.iter().filter_map(differs));
+        }
+    }
+    let mut ran_on = ObservedEnvironment::default();
+    for (record, head) in records.iter().zip(heads) {
+        let now = ObservedEnvironment::from_record(head.environment, head.ranks);
+        let mismatches = ran_on.mismatches(&now);
+        findings.extend(mismatches.iter().map(|mismatch| format!("{}: {mismatch}", record.file)));
+        if mismatches.is_empty() {
+            ran_on.add(now);
+        }
+    }
+    Check::new(
+        CheckName::Rules,
+        format!("options, hosts, devices and software of {}", count(records.len(), "record")),
+        findings,
+    )
+}
+
+/// Checks that all figures of records are reliable.
+pub fn records_reliable(records: &[CheckedRecord], assessment: &Assessment) -> Check {
+    let own = records.iter().flat_map(|record| record.unreliable.iter().cloned());
+    let findings = assessment.unreliable_sentences().into_iter().chain(own).collect();
+    let summary = format!("load, spread and source of the bytes of {}", count(records.len(), "record"));
+    let check = Check::new(CheckName::Reliable, summary, findings);
+    let warnings = assessment.warnings.iter().map(|warning| format!("warning: {warning}"));
+    let untested = records.iter().flat_map(|record| record.untested.iter().cloned());
+    Check { notes: warnings.chain(untested).collect(), ..check }
 }
 
 fn or_none(value: &str) -> &str {

@@ -35,6 +35,8 @@ pub enum ReliabilityKind {
     Fault,
     /// Ranks computed different values.
     Corruption,
+    /// A read did not come from the storage.
+    WarmRead,
     /// Unknown, because an older ringmark wrote the file.
     #[default]
     Unknown,
@@ -99,6 +101,7 @@ impl fmt::Display for ReliabilityWarning {
 pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     use ReliabilityKind::{
         Corruption, Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Spread, Unknown, UnreliableBase,
+        WarmRead,
     };
     // Causes that explain others come first.
     let order = [
@@ -110,6 +113,7 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
         (Spread, "runs vary too much"),
         (ImpossibleEfficiency, "impossible efficiency"),
         (UnreliableBase, "unreliable base"),
+        (WarmRead, "reads from memory"),
     ];
     let known = order.into_iter().find(|(kind, _)| warnings.iter().any(|warning| warning.kind == *kind));
     let unknown = || warnings.iter().find(|warning| warning.kind == Unknown).map(|warning| warning.reason.as_str());
@@ -202,6 +206,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
         ReliabilityKind::QuickProfile
         | ReliabilityKind::Fault
         | ReliabilityKind::Corruption
+        | ReliabilityKind::WarmRead
         | ReliabilityKind::Unknown => {
             let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
             for warning in warnings {
@@ -320,6 +325,16 @@ pub fn efficiency_warning(
         let value = percent(efficiency);
         ReliabilityWarning { is_of_scaling_alone: true, value, ..warning.repeating(base, sweep_facts) }
     })
+}
+
+/// Returns the warning about a read of which this share of the bytes came from the storage, if the kernel reports it.
+pub fn warm_read_warning(storage_share: Option<f64>) -> ReliabilityWarning {
+    let reason = match storage_share {
+        Some(share) => format!("{} of the read bytes of a rank came from the storage", percent(share)),
+        None => "the kernel does not count the bytes that a read fetches from the storage (/proc/self/io)".to_owned(),
+    };
+    let fix = "compare the writes alone, or repeat with --io direct".to_owned();
+    ReliabilityWarning::new(ReliabilityKind::WarmRead, reason, fix)
 }
 
 /// Returns the warning about figures relative to an unreliable base.

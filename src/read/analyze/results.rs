@@ -42,6 +42,9 @@ pub trait FolderRecords: Any + Debug {
     /// Returns the assessment of the figures.
     fn assessment(&self) -> Assessment;
 
+    /// Returns the properties of each record that `ringmark check` checks.
+    fn checked(&self) -> Vec<CheckedRecord>;
+
     /// Returns the resource use of the hosts.
     fn host_use(&self) -> &[HostUse] {
         &[]
@@ -50,6 +53,35 @@ pub trait FolderRecords: Any + Debug {
     /// Returns the backend of each record and the lines of NCCL.
     fn backends(&self) -> Vec<(BackendName, &[String])> {
         Vec::new()
+    }
+}
+
+/// Properties of a record that `ringmark check` checks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CheckedRecord {
+    /// Path of the record below the folder.
+    pub file: String,
+    /// Conditions that all records of a folder share, by name.
+    pub settings: BTreeMap<String, String>,
+    /// Path of its log below the folder, and the lines of figures that the log must contain.
+    pub printed: Option<(String, Vec<String>)>,
+    /// Measurements that were requested but are missing.
+    pub missing: Vec<String>,
+    /// Reasons why figures are unreliable, in addition to those of the assessment.
+    pub unreliable: Vec<String>,
+    /// Properties that could not be tested.
+    pub untested: Vec<String>,
+}
+
+/// Options of a record that differ between the cases of a folder: its own path, and values that are resolved for each case.
+const OF_CASE: [&str; 5] = ["record", "json", "threads", "bind", "device"];
+
+impl CheckedRecord {
+    /// Returns the properties of a record with these options, without findings.
+    pub fn new(file: &str, settings: Vec<(&'static str, String)>) -> CheckedRecord {
+        let shared = settings.into_iter().filter(|(name, _)| !OF_CASE.contains(name));
+        let settings = shared.map(|(name, value)| (format!("--{name}"), value)).collect();
+        CheckedRecord { file: file.to_owned(), settings, ..CheckedRecord::default() }
     }
 }
 
@@ -86,6 +118,16 @@ impl ResultFolder {
     /// Returns the files and runs that are excluded, with the reasons.
     pub fn left_out(&self) -> Vec<String> {
         self.problems.iter().map(ToString::to_string).collect()
+    }
+
+    /// Returns true if this contains no runs of a sweep, only records of benchmarks without sweeps.
+    pub fn is_of_records(&self) -> bool {
+        self.training().is_empty() && self.scoring().is_empty() && !self.records.is_empty()
+    }
+
+    /// Returns the names of the benchmarks without sweeps: `bandwidth, input`.
+    pub fn recorded_benchmarks(&self) -> String {
+        self.records.keys().map(BenchmarkKind::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the groups of training.

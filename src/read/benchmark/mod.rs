@@ -81,7 +81,7 @@ pub fn record_side(benchmark: BenchmarkKind) -> anyhow::Result<&'static RecordSi
 
 /// Returns the content of a report about records.
 pub fn content(results: &[ResultFolder], published: bool) -> RecordContent {
-    let is_alone = |(_, result): &(usize, &ResultFolder)| result.training().is_empty() && result.scoring().is_empty();
+    let is_alone = |(_, result): &(usize, &ResultFolder)| result.is_of_records();
     let alone: Vec<_> = results.iter().enumerate().filter(is_alone).collect();
     let headlines = |reader: &BenchmarkReader| {
         alone.iter().filter_map(|(number, result)| (reader.headline)(*number, result)).collect::<Vec<_>>()

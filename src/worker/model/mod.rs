@@ -6,6 +6,7 @@ pub mod network;
 pub mod networks;
 mod precision;
 pub mod prepared;
+pub mod tensor_hash;
 mod unit;
 pub mod weights_file;
 

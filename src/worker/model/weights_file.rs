@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -17,7 +17,9 @@ use tch::{Device, Kind, TchError, Tensor};
 use ::safetensors::SafeTensorError;
 
 use crate::ffi::torch::host_array::HostArray;
+use crate::host::file_system;
 use crate::model::network::{NamedTensor, NamedTensors};
+use crate::model::tensor_hash::TensorHash;
 
 /// Batch counter that torchvision stores with every pair of running statistics; it is not used here.
 const BATCH_COUNT: &str = "num_batches_tracked";
@@ -136,7 +138,8 @@ pub type HostTensors = Vec<(String, Tensor)>;
 
 /// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.
 pub fn save(path: &Path, tensors: &NamedTensors, training_state: &TrainingState) -> Result<WrittenFile> {
-    write(path, &content(tensors, training_state, in_host_memory)?)
+    let content = content(tensors, training_state, in_host_memory)?;
+    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(&content, part).map_err(plain)).context("weights")
 }
 
 /// Returns `tensor` in host memory, contiguous; itself if it is that already.
@@ -166,9 +169,42 @@ pub fn content(
     Ok(file)
 }
 
-/// Writes the file atomically.
-pub fn write(path: &Path, content: &[(String, Tensor)]) -> Result<WrittenFile> {
-    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(content, part).map_err(plain)).context("weights")
+/// Writes a checkpoint atomically, with hashes of its tensors that [`safetensors::verify`] checks.
+///
+/// # Errors
+///
+/// If the file system is full, the message contains the free space and the size of the checkpoint.
+pub fn write_checkpoint(path: &Path, mut content: HostTensors) -> Result<WrittenFile> {
+    let size: usize = content.iter().map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum();
+    let write = |part: &Path| {
+        content.push((safetensors::HASHES.to_owned(), hashes(&content)?));
+        Tensor::write_safetensors(&content, part).map_err(plain)
+    };
+    let written = atomic_file::write_by_name(path, write);
+    written.map_err(|error| with_free_space(error, path, size)).context("checkpoint")
+}
+
+/// Returns the hash of each tensor by its name, as JSON in bytes.
+fn hashes(content: &[(String, Tensor)]) -> Result<Tensor> {
+    let hash = |(name, tensor): &(String, Tensor)| {
+        let mut hash = TensorHash::default();
+        hash.add(tensor)?;
+        Ok((name.clone(), hash.text()))
+    };
+    let hashes = content.iter().map(hash).collect::<Result<BTreeMap<String, String>>>()?;
+    Ok(Tensor::from_slice(&serde_json::to_vec(&hashes)?).f_to_kind(Kind::Uint8)?)
+}
+
+/// Adds the free space and the `size` of a checkpoint to the error of a full file system.
+fn with_free_space(error: anyhow::Error, path: &Path, size: usize) -> anyhow::Error {
+    let is_full = error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::StorageFull);
+    let free = || file_system::free_space(atomic_file::folder_of(path)).ok();
+    let Some(free) = is_full.then(free).flatten() else { return error };
+    anyhow!(
+        "{error:#}: {:.1} MB are free and it needs {:.1} MB beside the previous checkpoint, which is kept: free some space",
+        free.0 as f64 / 1e6,
+        size as f64 / 1e6
+    )
 }
 
 /// Host memory for copies of tensors, by name; pinned for tensors on a GPU. Each copy replaces the previous one.

@@ -16,7 +16,7 @@ pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
 pub const FOLDER: RecordFolder = RecordFolder {
     has_file: is_in_case,
     has_name: |file| bandwidth_operation(file).is_some(),
-    description: "results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares",
+    description: "results of `ringmark bandwidth`, which `ringmark extract` and `ringmark report` show and `ringmark diff` compares",
 };
 
 /// Returns the log and record of a case's bandwidth run: `bandwidth_all_gather.log` and `.json` unless it is an

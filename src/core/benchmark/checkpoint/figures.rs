@@ -71,6 +71,11 @@ impl CheckpointResult {
         self.over(|ranks| rate(ranks.iter(), direction))
     }
 
+    /// Returns the time of the slowest rank.
+    pub fn time(&self, direction: Direction) -> Option<RunValues> {
+        self.over(|ranks| Some(largest(ranks, |rank| direction.time(rank))))
+    }
+
     /// Returns GB/s of the writers alone, the median of them.
     pub fn writer_rate(&self, direction: Direction) -> Option<RunValues> {
         self.over(|ranks| {

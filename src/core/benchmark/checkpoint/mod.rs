@@ -28,7 +28,7 @@ pub const CHECKPOINT_RECORD: &str = "checkpoint.json";
 pub const FOLDER: RecordFolder = RecordFolder {
     has_file: is_in_case,
     has_name: |file| file.file_name().is_some_and(|name| name == CHECKPOINT_RECORD),
-    description: "results of `ringmark checkpoint`, which `ringmark report` shows",
+    description: "results of `ringmark checkpoint`, which `ringmark extract` and `ringmark report` show and `ringmark diff` compares",
 };
 
 fn is_in_case(file: &Path) -> bool {

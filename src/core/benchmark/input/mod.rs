@@ -25,5 +25,5 @@ pub const INPUT_RECORD: &str = "input.json";
 pub const FOLDER: RecordFolder = RecordFolder {
     has_file: |file| file.as_os_str() == INPUT_RECORD,
     has_name: |file| file.as_os_str() == INPUT_RECORD,
-    description: "a result of `ringmark input`, which `ringmark report` shows",
+    description: "a result of `ringmark input`, which `ringmark extract` and `ringmark report` show",
 };

@@ -90,7 +90,7 @@ impl Hang<'_> {
             let name = format!(
                 "{} (process \
                  {})",
-                process_name(*number, self.ranks, self.servers, Some(rank)),
+                process_name(*number, self.ranks, self.servers, Some(&rank.host)),
                 rank.process
             );
             if !rank.is_silent(self.now) {
@@ -125,10 +125,10 @@ impl Hang<'_> {
         let (behind, first) = match stuck[..] {
             _ if stuck.len() == self.live.len() => (String::new(), String::new()),
             [one] => {
-                let rank = self.live.get(&one).copied();
-                let host = rank.map_or("its host", |rank| &rank.host);
-                let first = format!("check that rank's device and link first (dmesg on {host}), then ");
-                (format!(", {} furthest behind", process_name(one, self.ranks, self.servers, rank)), first)
+                let host = self.live.get(&one).map(|rank| rank.host.as_str());
+                let dmesg = host.unwrap_or("its host");
+                let first = format!("check that rank's device and link first (dmesg on {dmesg}), then ");
+                (format!(", {} furthest behind", process_name(one, self.ranks, self.servers, host)), first)
             }
             _ => (format!(", {} furthest behind", self.describe_processes(&stuck)), String::new()),
         };
@@ -196,8 +196,8 @@ impl Hang<'_> {
 }
 
 /// Returns `rank 3 of 8 on host b`, or for a server `server 0 of 2 on host b`.
-pub fn process_name(number: u32, count: u32, servers: u32, rank: Option<&Rank>) -> String {
-    let host = rank.map_or_else(String::new, |rank| format!(" on host {}", rank.host));
+pub fn process_name(number: u32, count: u32, servers: u32, host: Option<&str>) -> String {
+    let host = host.map_or_else(String::new, |host| format!(" on host {host}"));
     let ranks = count - servers;
     match number.checked_sub(ranks) {
         Some(server) if servers > 0 => format!("server {server} of {servers}{host}"),

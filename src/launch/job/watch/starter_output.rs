@@ -30,6 +30,8 @@ pub struct StarterOutput {
     process: Option<u32>,
     /// Rank from the first line of Open MPI 5's message about a signal.
     signaled: Option<u32>,
+    /// Rank of the last message that contains its host, and the host.
+    place: Option<(u32, String)>,
     /// Open MPI's session folder that could not be created, and the error.
     session: Option<(String, String)>,
 }
@@ -48,6 +50,8 @@ impl StarterOutput {
         }
         if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
             self.signaled = leading_number(rest);
+            let host = rest.split_once(" on node ").and_then(|(_, rest)| rest.split(' ').next());
+            self.place = self.signaled.zip(host.map(str::to_owned));
         }
         if let Some((_, signal)) = line.split_once("signal ").filter(|_| self.signaled.is_some()) {
             return Some(ProcessExit { rank: self.signaled.take()?, cause: signal_number(leading_number(signal)?) });
@@ -57,7 +61,15 @@ impl StarterOutput {
             return Some(ProcessExit { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
         self.parse_session_failure(line.trim());
-        parse_srun(line)
+        let exit = parse_srun(line)?;
+        let host = line.strip_prefix(SRUN_ERROR).and_then(|rest| rest.split(':').next());
+        self.place = host.map(|host| (exit.rank, host.to_owned()));
+        Some(exit)
+    }
+
+    /// Returns the host of a rank whose end was reported last.
+    pub fn host_of(&self, rank: u32) -> Option<&str> {
+        self.place.as_ref().filter(|(of, _)| *of == rank).map(|(_, host)| host.as_str())
     }
 
     /// Parses Open MPI's message from any host: `A call to mkdir was unable to create the desired directory:`, then
@@ -85,9 +97,12 @@ impl StarterOutput {
     }
 }
 
+/// Start of the messages of Slurm's srun, before the host.
+const SRUN_ERROR: &str = "srun: error: ";
+
 /// Parses a line of Slurm's srun.
 fn parse_srun(line: &str) -> Option<ProcessExit> {
-    let (_, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
+    let (_, rest) = line.strip_prefix(SRUN_ERROR)?.split_once(": task")?;
     let (is_single, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
     let (ranks, cause) = rest.trim_start().split_once(": ")?;
     let rank = leading_number(ranks)?;

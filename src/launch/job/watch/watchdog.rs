@@ -369,9 +369,11 @@ impl Watchdog {
         Some(Hang { ranks: self.ranks, servers: self.servers, live, unconnected, stall_limit, time, now })
     }
 
-    /// Returns the name of a process: `rank 3 of 8 on host b`.
+    /// Returns the name of a process: `rank 3 of 8 on host b`. If it has not reported, mpirun or srun may have named its
+    /// host.
     fn name(&self, number: u32) -> String {
-        process_name(number, self.ranks, self.servers, self.known.get(&number))
+        let reported = self.known.get(&number).map(|rank| rank.host.as_str());
+        process_name(number, self.ranks, self.servers, reported.or_else(|| self.starter_output.host_of(number)))
     }
 
     fn last_position(&self, number: u32) -> String {

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_core::benchmark::train::interruption::ReplacedHost;
 use ringmark_core::benchmark::train::{Interruption, RestartHistory};
+use ringmark_core::file::safetensors;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::doctor::command::check_spare_host;
@@ -79,7 +80,8 @@ impl Restarter<'_> {
         }
         let replaced = self.replace_lost_hosts(job, loss, hosts)?;
         let mut next = self.planned(benchmark, job, ledger)?;
-        if let Some(checkpoint) = self.unreadable_checkpoint(&next, &replaced, &hosts.used) {
+        if let Some((checkpoint, warning)) = self.unusable_checkpoint(&next, &replaced, &hosts.used) {
+            print_error(&format!("warning: {warning}"));
             checkpoint.remove()?;
             next = self.planned(benchmark, job, ledger)?;
         }
@@ -99,26 +101,18 @@ impl Restarter<'_> {
         plan.into_iter().find(|next| next.run == job.run).context("the job is no longer in the plan")
     }
 
-    /// Returns the checkpoint if a spare host has rank 0 and does not see the file.
-    fn unreadable_checkpoint<'a>(
+    /// Returns the checkpoint and a warning if the next attempt cannot continue from it.
+    fn unusable_checkpoint<'a>(
         &self,
         job: &'a PlannedJob,
         replaced: &[ReplacedHost],
         hosts: &Hosts,
-    ) -> Option<&'a JobCheckpoint> {
+    ) -> Option<(&'a JobCheckpoint, String)> {
         let checkpoint = job.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_resumed)?;
         let first = &hosts.for_case(job.case)[0];
         let is_moved = replaced.iter().any(|one| one.spare == first.name);
-        if !is_moved || self.launcher.has_file(first, &checkpoint.file, self.interrupt) {
-            return None;
-        }
-        print_error(&format!(
-            "warning: {} does not see the checkpoint {}, so the run begins again: put --out on storage that all hosts \
-             share",
-            first.name,
-            checkpoint.file.display()
-        ));
-        Some(checkpoint)
+        let is_seen = || !is_moved || self.launcher.has_file(first, &checkpoint.file, self.interrupt);
+        Some((checkpoint, unusable(&checkpoint.file, &first.name, is_seen)?))
     }
 
     /// Puts spare hosts in the place of the job's hosts that do not answer, and of those that the watchdog names as long
@@ -182,5 +176,46 @@ impl Restarter<'_> {
         let visit = InspectionSettings::for_jobs(launcher, launch, &results, &memory, &job.data, interrupt);
         let hosts: Vec<Host> = others.iter().chain([spare]).cloned().collect();
         check_spare_host(&visit, &hosts).map_err(|reason| anyhow!(reason))
+    }
+}
+
+/// Returns a warning if the file is damaged, or if the host of rank 0 does not see it.
+fn unusable(checkpoint: &Path, host: &str, is_seen: impl FnOnce() -> bool) -> Option<String> {
+    let file = checkpoint.display();
+    if let Err(error) = safetensors::verify(checkpoint) {
+        return Some(format!("the checkpoint {file} is damaged, so the run begins again: {error:#}"));
+    }
+    (!is_seen()).then(|| {
+        format!(
+            "{host} does not see the checkpoint {file}, so the run begins again: put --out on storage that all hosts share"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn damaged_or_invisible_checkpoint_is_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("run.safetensors");
+        let warning = |content: &[u8], is_seen: bool| {
+            fs::write(&file, content).expect("written");
+            let text = unusable(&file, "spare-1", || is_seen)?;
+            Some(text.replace(&folder.path().display().to_string(), "DIR"))
+        };
+        // A file without tensors.
+        let whole = b"\x02\0\0\0\0\0\0\0{}";
+        assert_eq!(warning(whole, true), None);
+        let warnings = [warning(whole, false), warning(&whole[..9], true), warning(&[whole, &[0][..]].concat(), false)];
+        expect![[r#"
+            spare-1 does not see the checkpoint DIR/run.safetensors, so the run begins again: put --out on storage that all hosts share
+            the checkpoint DIR/run.safetensors is damaged, so the run begins again: the first 8 bytes declare a header of 2 bytes, but the file has 9: it is damaged or not a safetensors file
+            the checkpoint DIR/run.safetensors is damaged, so the run begins again: the header describes 0 bytes of tensors, but 1 follow, so the file is truncated or damaged"#]].assert_eq(&warnings.map(|text| text.expect("unusable")).join("\n"));
     }
 }

@@ -9,13 +9,13 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::optimizer::OptimizerChoice;
 use ringmark_core::benchmark::{Record, warning};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
+use ringmark_core::dimension::{Bytes, DeviceKind, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::busbw::{Bus, algbw, busbw};
 use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
-use crate::read::analyze::comparison::side::{PROGRAM, RunFigures, Side, SideGroup, word};
+use crate::read::analyze::comparison::side::{PROGRAM, RunFigures, Side, SideGroup, case_of, word};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
@@ -88,12 +88,6 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
         add_message(side, group, file, (&message, places), figures, seen);
     }
     Ok(())
-}
-
-/// Returns the case for ranks that are distributed evenly.
-fn case_of(ranks: u32, hosts: usize) -> Case {
-    let nodes = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
-    Case { nodes, gpus_per_node: ranks / nodes }
 }
 
 /// Contents of a file apart from its figures.

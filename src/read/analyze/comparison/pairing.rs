@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::anyhow;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, KvStore};
@@ -234,6 +235,7 @@ impl Pair<'_> {
             SideKind::Training => settings::omitted::<TrainConfig>(name),
             SideKind::Score => settings::omitted::<ScoreConfig>(name),
             SideKind::Collectives => settings::omitted::<BandwidthConfig>(name),
+            SideKind::Checkpoints => settings::omitted::<CheckpointConfig>(name),
             SideKind::PytorchDdp => None,
         };
         match all.get(name) {

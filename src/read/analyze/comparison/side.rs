@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{BatchShape, BatchSize, DeviceKind, Dtype, Model, Seconds, WorkUnit};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceKind, Dtype, Model, Seconds, WorkUnit};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
@@ -41,6 +41,8 @@ pub enum SideKind {
     PytorchDdp,
     /// Collectives alone, with `ringmark bandwidth` or nccl-tests.
     Collectives,
+    /// Writing and reading of checkpoints, with `ringmark checkpoint`.
+    Checkpoints,
 }
 
 impl SideKind {
@@ -51,6 +53,7 @@ impl SideKind {
             SideKind::Score => "inference runs of ringmark",
             SideKind::PytorchDdp => "PyTorch's DDP benchmark",
             SideKind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
+            SideKind::Checkpoints => "checkpoints (ringmark checkpoint)",
         }
     }
 
@@ -58,7 +61,7 @@ impl SideKind {
     pub fn unit(self, unit: WorkUnit) -> &'static str {
         match self {
             SideKind::Training | SideKind::Score | SideKind::PytorchDdp => unit.per_second(),
-            SideKind::Collectives => "GB/s",
+            SideKind::Collectives | SideKind::Checkpoints => "GB/s",
         }
     }
 }
@@ -274,6 +277,12 @@ impl SideGroup {
         });
         &mut self.cases[place]
     }
+}
+
+/// Returns the case for ranks that are distributed evenly.
+pub fn case_of(ranks: u32, hosts: usize) -> Case {
+    let nodes = u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
+    Case { nodes, gpus_per_node: ranks / nodes }
 }
 
 /// Returns a value without quotes; 25 and 25.0 give the same text.

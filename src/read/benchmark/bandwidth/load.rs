@@ -63,7 +63,8 @@ pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
     Ok(result)
 }
 
-fn path(case: Case, operation: Operation) -> String {
+/// Returns the path of a record below the folder.
+pub fn path(case: Case, operation: Operation) -> String {
     let [_, record] = bandwidth_files(operation);
     format!("{case}/{record}")
 }

@@ -19,11 +19,12 @@ use std::path::Path;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, figures};
 use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead};
 use ringmark_core::dimension::{BackendName, Case};
+use ringmark_core::options::option_table;
 
 use crate::read::analyze::assessment::{Assessment, Trust};
 use crate::read::analyze::comparison::collectives;
 use crate::read::analyze::comparison::side::SideKind;
-use crate::read::analyze::results::FolderRecords;
+use crate::read::analyze::results::{CheckedRecord, FolderRecords};
 use crate::read::benchmark::bandwidth::load::BandwidthResult;
 use crate::read::benchmark::{BenchmarkReader, FoundRecords, RecordSide};
 
@@ -39,6 +40,9 @@ pub const READER: BenchmarkReader = BenchmarkReader {
         add: |side, file, input| collectives::add_record(side, file, &BandwidthRecord::read(input)?),
     }),
 };
+
+/// Options in which the records of a folder may differ: each operation has its own record.
+const OF_OPERATION: [&str; 3] = ["op", "red", "root"];
 
 impl FolderRecords for BandwidthResult {
     fn heads(&self) -> Vec<RecordHead<'_>> {
@@ -56,6 +60,21 @@ impl FolderRecords for BandwidthResult {
             Some(wrong) => (Trust::Unreliable, format!("{wrong} elements are wrong")),
         };
         Assessment { checks: vec![correctness], ..Assessment::merge(self.cases.iter().map(of_case)) }
+    }
+
+    fn checked(&self) -> Vec<CheckedRecord> {
+        let of_case = |(case, record): &(Case, BandwidthRecord)| {
+            let file = load::path(*case, record.config.operation);
+            let wrong = match figures::wrong(&record.results) {
+                None => Some(format!("{file}: results were not checked: repeat the run with --check")),
+                Some(0) => None,
+                Some(wrong) => Some(format!("{file}: {wrong} elements are wrong: fix that first")),
+            };
+            let mut settings = option_table::settings(&record.config);
+            settings.retain(|(name, _)| !OF_OPERATION.contains(name));
+            CheckedRecord { unreliable: wrong.into_iter().collect(), ..CheckedRecord::new(&file, settings) }
+        };
+        self.cases.iter().map(of_case).collect()
     }
 
     fn backends(&self) -> Vec<(BackendName, &[String])> {

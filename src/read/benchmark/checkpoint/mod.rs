@@ -2,9 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `check` | findings of `ringmark check` |
 //! | [`section`] | section and headline of a report |
 //! | [`rows`] | rows in the JSON of a report |
 
+mod check;
 pub mod rows;
 pub mod section;
 
@@ -15,9 +17,11 @@ use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead};
 use ringmark_core::dimension::Case;
 
 use crate::read::analyze::assessment::{Assessment, Trust};
-use crate::read::analyze::results::FolderRecords;
+use crate::read::analyze::comparison::checkpoints;
+use crate::read::analyze::comparison::side::SideKind;
+use crate::read::analyze::results::{CheckedRecord, FolderRecords};
 use crate::read::benchmark::cases::{cases_in, read_case};
-use crate::read::benchmark::{BenchmarkReader, FoundRecords};
+use crate::read::benchmark::{BenchmarkReader, FoundRecords, RecordSide};
 use crate::read::load::problem::Problem;
 
 /// Reader of the records.
@@ -27,7 +31,10 @@ pub const READER: BenchmarkReader = BenchmarkReader {
     headline: section::headline,
     section: section::section,
     series: None,
-    side: None,
+    side: Some(RecordSide {
+        kind: SideKind::Checkpoints,
+        add: |side, file, input| checkpoints::add_record(side, file, &CheckpointRecord::read(input)?),
+    }),
 };
 
 /// Checkpoint records of a folder, sorted by ranks, then nodes.
@@ -50,6 +57,10 @@ impl FolderRecords for CheckpointRecords {
             _ => (Trust::WithCare, format!("{warm} of {} reads did not come from the storage", results().count())),
         };
         Assessment { checks: vec![source], ..Assessment::merge(self.0.iter().map(of_case)) }
+    }
+
+    fn checked(&self) -> Vec<CheckedRecord> {
+        self.0.iter().map(|(case, record)| check::checked(*case, record)).collect()
     }
 }
 

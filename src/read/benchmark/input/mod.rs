@@ -20,9 +20,10 @@ use ringmark_core::benchmark::input::{INPUT_RECORD, InputRecord};
 use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead};
 use ringmark_core::dimension::Case;
 use ringmark_core::host::HostUse;
+use ringmark_core::options::option_table;
 
 use crate::read::analyze::assessment::{Assessment, Trust};
-use crate::read::analyze::results::FolderRecords;
+use crate::read::analyze::results::{CheckedRecord, FolderRecords};
 use crate::read::benchmark::{BenchmarkReader, FoundRecords};
 use crate::read::load::problem::Problem;
 
@@ -49,6 +50,15 @@ impl FolderRecords for InputRecord {
         };
         let case = Case { nodes: self.ranks.len() as u32, gpus_per_node: 1 };
         Assessment { checks: vec![source], ..Assessment::from_record("input", case, self) }
+    }
+
+    fn checked(&self) -> Vec<CheckedRecord> {
+        let others = self.passes.iter().filter(|pass| !pass.is_as_requested());
+        let unreliable = others.map(|pass| {
+            format!("{INPUT_RECORD}: the pass of {} threads ({}) read from another source", pass.threads, pass.cache)
+        });
+        let settings = option_table::settings(&self.config);
+        vec![CheckedRecord { unreliable: unreliable.collect(), ..CheckedRecord::new(INPUT_RECORD, settings) }]
     }
 
     fn host_use(&self) -> &[HostUse] {

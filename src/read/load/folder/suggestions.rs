@@ -37,9 +37,10 @@ fn commands_for_results_below(root: &Path, reader: Reader) -> Option<String> {
     let all = results_below(root, RESULT_LEVELS);
     let line = |(benchmark, folder): &(BenchmarkKind, PathBuf)| {
         let command = match (benchmark, reader) {
+            (BenchmarkKind::Train, _) => reader,
             (BenchmarkKind::Score, Reader::Predict) => Reader::Extract,
-            (BenchmarkKind::Train | BenchmarkKind::Score, _) => reader,
-            _ => Reader::Report,
+            (_, Reader::Predict) => Reader::Report,
+            _ => reader,
         };
         format!("\n  ringmark {command} {}", shell::quote(&folder.display().to_string()))
     };

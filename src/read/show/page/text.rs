@@ -1,7 +1,7 @@
 //! Text version of a report, without charts.
 
 use crate::read::show::numbers::marked;
-use crate::read::show::page::document::{Block, Document, Figure, Headline, Link};
+use crate::read::show::page::document::{Block, Document, Figure, Headline, Link, Section};
 use crate::read::show::text::{self, Medium, Paragraph};
 
 pub fn text(document: &Document, medium: Medium) -> String {
@@ -14,11 +14,19 @@ pub fn text(document: &Document, medium: Medium) -> String {
         let title = Paragraph::Name(findings.title.clone(), String::new());
         text.extend([title, Paragraph::Items(findings.lines.iter().chain(&findings.fix).cloned().collect())]);
     }
-    for section in &document.sections {
-        text.extend([Paragraph::Chapter(section.title.clone()), Paragraph::Text(section.note.clone())]);
-        text.extend(section.blocks.iter().flat_map(|block| self::block(block, medium)));
-    }
+    text.extend(document.sections.iter().flat_map(|section| self::section(section, medium)));
     text::render(&text, medium)
+}
+
+/// Renders sections without the rest of a report.
+pub fn sections(sections: &[Section], medium: Medium) -> String {
+    let text: Vec<Paragraph> = sections.iter().flat_map(|section| self::section(section, medium)).collect();
+    text::render(&text, medium)
+}
+
+fn section(section: &Section, medium: Medium) -> Vec<Paragraph> {
+    let head = [Paragraph::Chapter(section.title.clone()), Paragraph::Text(section.note.clone())];
+    head.into_iter().chain(section.blocks.iter().flat_map(|block| self::block(block, medium))).collect()
 }
 
 fn headline(headline: &Headline) -> [Paragraph; 2] {

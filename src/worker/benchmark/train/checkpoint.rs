@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
 use ringmark_core::benchmark::train::{CheckpointWrite, EpochEnd, Iteration, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
+use ringmark_core::file::safetensors;
 use ringmark_core::manifest::ObservedEnvironment;
 use ringmark_core::options::option_table;
 use serde::{Deserialize, Serialize};
@@ -192,6 +193,14 @@ impl SavedProgress {
 /// Returns the options that determine what a step computes.
 fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     option_table::fixed_settings(config).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Fails if the checkpoint at `path` is damaged. The loader of the weights reports a path that is not a file.
+pub fn verify(path: &Path) -> Result<()> {
+    let checked = if path.is_file() { safetensors::verify(path) } else { Ok(()) };
+    checked.map_err(|error| {
+        anyhow!("--from-checkpoint {}: {error:#}: copy the file again, or remove it to begin again", path.display())
+    })
 }
 
 /// Restores the state of the update from the file that rank 0's model was loaded from. All ranks call this together.

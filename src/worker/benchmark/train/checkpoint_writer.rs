@@ -85,10 +85,10 @@ impl CheckpointWriter {
         let (mut thread, mut file) = (None, WrittenFile::default());
         match (content, checkpoint_mode) {
             (None, _) => {}
-            (Some(content), CheckpointMode::Sync) => file = weights_file::write(path, &content)?,
+            (Some(content), CheckpointMode::Sync) => file = weights_file::write_checkpoint(path, content)?,
             (Some(content), CheckpointMode::Async) => {
                 let path = path.clone();
-                thread = Some(thread::spawn(move || weights_file::write(&path, &content)));
+                thread = Some(thread::spawn(move || weights_file::write_checkpoint(&path, content)));
             }
         }
         world.barrier();

@@ -178,6 +178,9 @@ fn prepare(
         layout,
     };
     let load = Instant::now();
+    if let Some(path) = from_checkpoint.filter(|_| world.rank() == 0) {
+        checkpoint::verify(path)?;
+    }
     let mut model = PreparedModel::new(&request, device)?;
     let items = assignment.as_ref().and_then(|assignment| assignment.dataset.length());
     let read = |path: &Path| SavedProgress::from_rank_0(path, &model.training_state.entries, config, items, world);

@@ -7,7 +7,6 @@ use ringmark_core::benchmark::train::{Fault, RankFingerprints, RunHeader, TrainC
 use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::benchmark::train::graphs::{self, CapturedStep};
 use crate::data::Batches;
@@ -25,9 +24,7 @@ use crate::measure::step_timer::{DeviceValues, InBackward, MarkSetter, StepTimer
 use crate::measure::timed::Timed;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
-
-/// Number of weights that are copied to the host at once for their hash.
-const HASHED_AT_ONCE: i64 = 1 << 22;
+use crate::model::tensor_hash::TensorHash;
 
 /// State of the training loop that one iteration uses.
 pub struct Step {
@@ -138,19 +135,11 @@ impl Step {
 
     /// Returns a hash of all weights. All ranks call this together.
     pub fn checksum(&mut self) -> Result<String> {
-        let (mut hash, mut bytes) = (Xxh3::new(), Vec::new());
-        let mut add = |weights: &Tensor| {
-            weights.f_split(HASHED_AT_ONCE, 0)?.iter().try_for_each(|part| {
-                bytes.resize(part.numel() * size_of::<f32>(), 0);
-                part.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, part.numel())?;
-                hash.update(&bytes);
-                Ok(())
-            })
-        };
-        if !self.exchange.visit_weights(&mut |_, part| add(part))? {
-            add(&self.model.flat.weights)?;
+        let mut hash = TensorHash::default();
+        if !self.exchange.visit_weights(&mut |_, part| hash.add(part))? {
+            hash.add(&self.model.flat.weights)?;
         }
-        Ok(format!("{:016x}", hash.digest()))
+        Ok(hash.text())
     }
 
     /// Runs iteration `iteration`, counted from 1. On CUDA this returns once all work is enqueued.

@@ -223,6 +223,25 @@ fn stopped_rank_is_found_without_communication() {
 }
 
 #[test]
+fn host_of_a_rank_that_never_reported_is_that_of_the_starter() {
+    let explained = |line: &str| {
+        let mut simulation = Simulation::new(&["a", "b"]);
+        let now = simulation.now();
+        simulation.watchdog.record_output(line, now);
+        simulation.watchdog.explanation(now).expect("failure is explained")
+    };
+    let texts = [
+        "mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).",
+        "srun: error: b: task 1: Segmentation fault",
+    ]
+    .map(explained);
+    expect![[r#"
+        rank 1 of 2 on host b was killed by signal 9 (SIGKILL): sent by a user, a job limit or the out-of-memory killer (see dmesg on b)
+        rank 1 of 2 on host b was killed by signal 11 (SIGSEGV)"#]]
+    .assert_eq(&texts.join("\n"));
+}
+
+#[test]
 fn killed_rank_is_reported_with_signal_and_position() {
     let mut simulation = Simulation::new(&["a", "b"]);
     simulation.advance(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
