@@ -9,8 +9,10 @@ use ringmark_core::host::HostLoad;
 use ringmark_core::number_text::count;
 use ringmark_core::stats::summary::median;
 
+use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::sync::CopyFailure;
 use crate::launch::doctor::checks::finding::{Check, Finding, Outlier, Severity, outliers, values};
 use crate::launch::doctor::checks::gpu::gpu_models;
 use crate::launch::doctor::checks::ssh::SLOW_SSH_SECONDS;
@@ -36,6 +38,29 @@ pub struct Facts {
     pub interface: Option<InterfaceChoice>,
     /// Loads of other programs.
     pub busy: Vec<HostLoad>,
+}
+
+impl Facts {
+    /// Adds an error for each host to which the worker could not be copied, unless the examination already found that ssh
+    /// does not reach it.
+    pub fn add_failed_copies(&mut self, failures: &[CopyFailure], hosts: &[Host]) {
+        let is_reached = |host: usize| !self.findings.iter().any(|found| found.host == host && is_ssh_error(found));
+        let named = |failure: &CopyFailure| hosts.iter().position(|host| host.name == failure.host);
+        let found = failures.iter().filter_map(|failure| Some((named(failure)?, failure)));
+        let found = found.filter(|(host, _)| is_reached(*host)).map(|(host, failure)| accept::Finding {
+            host,
+            severity: accept::Severity::Error,
+            what: format!("sync: {}", failure.what),
+            fix: failure.fix.clone(),
+        });
+        let found: Vec<accept::Finding> = found.collect();
+        // First, because a missing worker is their consequence.
+        self.findings.splice(0..0, found);
+    }
+}
+
+fn is_ssh_error(found: &accept::Finding) -> bool {
+    found.severity == accept::Severity::Error && found.what.starts_with(Check::Ssh.name())
 }
 
 /// Visits all hosts; returns what they have and what is wrong with them.
@@ -162,6 +187,22 @@ mod tests {
         assert_eq!(late([0.3, 0.2, 7.0, 0.4], 0.3), [(2, accept::Severity::Warning)]);
         assert_eq!(late([0.3, 0.2, 4.0, 0.4], 8.0), []);
         assert_eq!(late([6.0, 7.0, 7.0, 8.0], 8.0), [0, 1, 2, 3].map(|host| (host, accept::Severity::Warning)));
+    }
+
+    #[test]
+    fn failed_copy_is_an_error_unless_ssh_failed_before() {
+        let hosts = ["a", "b", "c"].map(|name| Host { name: name.to_owned(), slots: 1 });
+        let found = |host, what: &str| accept::Finding {
+            host,
+            severity: accept::Severity::Error,
+            what: what.to_owned(),
+            fix: String::new(),
+        };
+        let copy = |host: &str| CopyFailure { host: host.to_owned(), what: "no space".to_owned(), fix: String::new() };
+        let (ssh, worker) = (found(1, "ssh: host unreachable"), found(2, "worker: missing"));
+        let mut facts = Facts { findings: vec![ssh.clone(), worker.clone()], ..Facts::default() };
+        facts.add_failed_copies(&[copy("b"), copy("c")], &hosts);
+        assert_eq!(facts.findings, [found(2, "sync: no space"), ssh, worker]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::launch::cluster::hosts::Host;
 use crate::launch::job::job_launch::{JobFiles, JobLaunch};
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::process::ProcessOutcome;
-use crate::launch::job::run_launch::JobLimits;
+use crate::launch::job::run_launch::{JobEnd, JobLimits};
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::session::failure_of;
@@ -100,7 +100,7 @@ impl JobRunner<'_> {
     fn measure<R: Record>(&self, launch: &JobLaunch, read: impl FnOnce(&R) -> Vec<Reading>) -> Outcome {
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(launch, rank, line, self.interrupt);
         let starter = self.config.starter;
-        let (failure, culprits) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
+        let (failure, named) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
             Ok(end) => {
                 let record = launch.read_record(starter, R::read);
                 let failure = failure_of(starter, &end.ended, &record);
@@ -109,20 +109,17 @@ impl JobRunner<'_> {
                     (failure, record) => {
                         let reason = failure.or_else(|| record.err()).unwrap_or_default();
                         let is_whole = matches!(end.ended, ProcessOutcome::Exited(status, _) if status.success());
-                        (reason, if is_whole { Vec::new() } else { end.culprits })
+                        (reason, if is_whole { Vec::new() } else { named_hosts(launch, &end) })
                     }
                 }
             }
             Err(error) => (format!("{error:#}"), Vec::new()),
         };
-        self.failed(launch, failure, &culprits)
+        self.failed(launch, failure, &named)
     }
 
-    /// Names the host of the `culprits`, or otherwise one that no longer answers.
-    fn failed(&self, launch: &JobLaunch, reason: String, culprits: &[u32]) -> Outcome {
-        let host_of = |rank: &u32| (*rank / launch.case.gpus_per_node) as usize;
-        let mut named: Vec<usize> = culprits.iter().map(host_of).collect();
-        named.dedup();
+    /// Returns the failure of the only host that is `named`, or otherwise of one that no longer answers.
+    fn failed(&self, launch: &JobLaunch, reason: String, named: &[usize]) -> Outcome {
         if let [host] = named[..] {
             return Outcome::Failed { host: Some(host), reason };
         }
@@ -140,6 +137,17 @@ impl JobRunner<'_> {
             None => Outcome::Failed { host: None, reason },
         }
     }
+}
+
+/// Returns the hosts of a failed job that caused its end, without repeats: those of the culprits, or the one on which the
+/// scheduler could not start it.
+fn named_hosts(launch: &JobLaunch, end: &JobEnd) -> Vec<usize> {
+    let unstarted =
+        end.unstarted_host.iter().filter_map(|name| launch.hosts.iter().position(|host| host.name == *name));
+    let culprits = end.culprits.iter().map(|rank| (*rank / launch.case.gpus_per_node) as usize);
+    let mut named: Vec<usize> = unstarted.chain(culprits).collect();
+    named.dedup();
+    named
 }
 
 fn with_index_in_fleet(outcome: Outcome, job: &Job) -> Outcome {

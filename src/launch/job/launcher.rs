@@ -15,7 +15,7 @@ use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::slots::Processors;
-use crate::launch::cluster::sync::Sync;
+use crate::launch::cluster::sync::{CopyFailure, Sync};
 use crate::launch::job::job_launch::{JobFiles, JobLaunch, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
@@ -218,6 +218,17 @@ impl Launcher<'_> {
         let Launcher { config, environment, .. } = self;
         let Some(sync) = &self.sync else { return Ok(()) };
         sync.run(hosts, &config.ssh, environment, interrupt, report)
+    }
+
+    /// Copies the worker as [`copy_worker`](Launcher::copy_worker), but returns the hosts on which the copy failed.
+    pub fn copy_worker_to_reachable(
+        &self,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + Send + std::marker::Sync,
+    ) -> anyhow::Result<Vec<CopyFailure>> {
+        let Launcher { config, environment, hosts, .. } = self;
+        let Some(sync) = &self.sync else { return Ok(Vec::new()) };
+        sync.copy_to_reachable(hosts, &config.ssh, environment, interrupt, report)
     }
 
     /// Returns the path of the worker on this machine.

@@ -108,6 +108,12 @@ impl Allocation {
     }
 }
 
+/// Returns `hosts` in the order in which srun numbers their ranks: that of the allocation. Hosts outside of it stay last.
+pub fn in_rank_order(hosts: Hosts, environment: &LaunchEnvironment) -> anyhow::Result<Hosts> {
+    let Some(list) = environment.scheduler.get("SLURM_JOB_NODELIST") else { return Ok(hosts) };
+    Ok(hosts.sorted_like(&host_names(list)?))
+}
+
 /// Returns the ID of the allocation that this process runs in.
 pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {

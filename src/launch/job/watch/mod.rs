@@ -175,6 +175,11 @@ impl<'a> Watch<'a> {
         self.culprits.iter().any(|process| self.watchdog.has_failed(*process))
     }
 
+    /// Returns the name of the host on which the scheduler could not start the job.
+    pub fn unstarted_host(&self) -> Option<&str> {
+        self.watchdog.unstarted_host().map(|host| &host.name[..])
+    }
+
     /// Returns true if a rank reported why it failed, or was killed.
     pub fn has_reason(&self) -> bool {
         self.watchdog.has_reason()
