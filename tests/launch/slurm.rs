@@ -77,6 +77,7 @@ fn accept_under_slurm_names_unfit_hosts() {
         failure.contains(&format!("Slurm cannot start ranks on {lost}: Communication connection failure: ")),
         "{text}"
     );
+    assert!(text.contains("facts: examining 4 hosts\ninterface: eth0"), "{text}");
     assert!(text.contains(", pairs: exchange, 1 job on 2 hosts") && text.contains(", whole: training, "), "{text}");
     for host in [corrupt, lost] {
         let drained = format!("scontrol update nodename={host} state=drain 'reason=ringmark accept: ");

@@ -99,12 +99,16 @@ impl AcceptOptions {
     /// Fills in defaults and checks the options.
     pub fn into_config(self) -> anyhow::Result<AcceptConfig> {
         let machine = Machine::read(self.device, self.jobs.gpus());
+        let allows_doctor = self.jobs.allows_doctor();
         let mut launch = self.jobs.into_config(&machine, HostQuery::Reachable)?;
         machine.query_first_host(&mut launch);
         if matches!(launch.starter, Starter::Slurm(_)) {
             // A measurement of a rank is that of its host in this order.
             launch.hosts = slurm::in_rank_order(launch.hosts, &machine.environment)?;
         }
+        // Tasks of a scheduler reach the hosts without ssh.
+        launch.ssh.task = launch.starter.task_command(&machine.environment);
+        launch.doctor = allows_doctor;
         ensure!(
             launch.hosts.all().len() > 1,
             usage(anyhow!("accept compares hosts, but there is only one: list several with --hosts or --hostfile"))

@@ -16,7 +16,9 @@ use crate::launch::job::job_launch::{JobFiles, JobLaunch};
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::process::ProcessOutcome;
 use crate::launch::job::run_launch::{JobEnd, JobLimits};
+use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 use crate::launch::sweep::folder;
 use crate::launch::sweep::session::failure_of;
 
@@ -100,6 +102,9 @@ impl JobRunner<'_> {
     fn measure<R: Record>(&self, launch: &JobLaunch, read: impl FnOnce(&R) -> Vec<Reading>) -> Outcome {
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(launch, rank, line, self.interrupt);
         let starter = self.config.starter;
+        if let Some(failed) = self.lost_host(launch) {
+            return failed;
+        }
         let (failure, named) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
             Ok(end) => {
                 let record = launch.read_record(starter, R::read);
@@ -118,6 +123,18 @@ impl JobRunner<'_> {
         self.failed(launch, failure, &named)
     }
 
+    /// Returns the failure of a host that Grid Engine no longer reaches. A job on it would end the job of Grid Engine: mpirun
+    /// kills its daemons on the other hosts while they start, and Grid Engine then kills all.
+    fn lost_host(&self, launch: &JobLaunch) -> Option<Outcome> {
+        if self.config.starter != Starter::GridEngine {
+            return None;
+        }
+        let failures =
+            in_parallel(MAX_PROGRAMS, launch.hosts, |host| self.launcher.start_failure(host, self.interrupt));
+        let (host, reason) = failures.into_iter().enumerate().find_map(|(host, failure)| Some((host, failure?)))?;
+        Some(Outcome::Failed { host: Some(host), reason })
+    }
+
     /// Returns the failure of the only host that is `named`, or otherwise of one that no longer answers.
     fn failed(&self, launch: &JobLaunch, reason: String, named: &[usize]) -> Outcome {
         if let [host] = named[..] {
@@ -126,8 +143,9 @@ impl JobRunner<'_> {
         let is_silent = |host: &usize| {
             let first_rank = *host as u32 * launch.case.gpus_per_node;
             let answer = self.launcher.query_host(launch, first_rank, &ECHO, self.interrupt);
-            // Without ssh, hosts cannot be asked.
-            self.config.starter.uses_ssh() && !answer.is_some_and(|text| text.trim_end().ends_with(ECHO[1]))
+            // A host of Grid Engine may answer only once the job's own tasks have left their slots.
+            let is_asked = self.launcher.can_query() && self.config.starter != Starter::GridEngine;
+            is_asked && !answer.is_some_and(|text| text.trim_end().ends_with(ECHO[1]))
         };
         match (0..launch.hosts.len()).find(is_silent) {
             Some(host) => {

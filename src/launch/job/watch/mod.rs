@@ -25,6 +25,7 @@ use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::job_launch::ServerRanks;
 use crate::launch::job::watch::listener::{EVENT_CAPACITY, HeartbeatListener, raise_descriptor_limit};
+pub use crate::launch::job::watch::starter_output::UnstartedHost;
 use crate::launch::job::watch::watchdog::Watchdog;
 
 /// Time for which a rank tries to reach the launcher if there is no stall timeout.

@@ -68,7 +68,7 @@ impl StarterOutput {
             return Some(ProcessExit { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
         self.parse_session_failure(line.trim());
-        self.unstarted = self.unstarted.take().or_else(|| parse_unstarted(line));
+        self.unstarted = self.unstarted.take().or_else(|| UnstartedHost::parse(line));
         parse_srun(line)
     }
 
@@ -103,27 +103,28 @@ impl StarterOutput {
 }
 
 impl UnstartedHost {
+    /// Parses the message of srun or qrsh about a host whose daemon does not start the job:
+    /// `srun: error: Task launch for StepId=4.0 failed on node b: Communication connection failure` or
+    /// `error: executing task of job 2 failed: failed sending task to execd@b: got send error`.
+    pub fn parse(line: &str) -> Option<UnstartedHost> {
+        let described = |scheduler: &str, host_and_reason: &str, daemon: &str, query: &str| {
+            let (name, reason) = host_and_reason.trim_end().split_once(": ")?;
+            let description =
+                format!("{scheduler} cannot start ranks on {name}: {reason}: check {daemon} there ({query} {name})");
+            Some(UnstartedHost { name: name.to_owned(), description })
+        };
+        let srun = line.strip_prefix("srun: error: ").and_then(|rest| rest.split_once(" failed on node "));
+        if let Some((_, rest)) = srun {
+            return described("Slurm", rest, "slurmd", "scontrol show node");
+        }
+        let (_, rest) = line.strip_prefix("error: ")?.split_once("failed sending task to execd@")?;
+        described("Grid Engine", rest, "sge_execd", "qhost -h")
+    }
+
     /// Describes the failure and the fix.
     pub fn description(&self) -> &str {
         &self.description
     }
-}
-
-/// Parses the message of srun or qrsh about a host whose daemon does not start the job:
-/// `srun: error: Task launch for StepId=4.0 failed on node b: Communication connection failure` or
-/// `error: executing task of job 2 failed: failed sending task to execd@b: got send error`.
-fn parse_unstarted(line: &str) -> Option<UnstartedHost> {
-    let described = |scheduler: &str, host_and_reason: &str, daemon: &str, query: &str| {
-        let (name, reason) = host_and_reason.trim_end().split_once(": ")?;
-        let description =
-            format!("{scheduler} cannot start ranks on {name}: {reason}: check {daemon} there ({query} {name})");
-        Some(UnstartedHost { name: name.to_owned(), description })
-    };
-    if let Some((_, rest)) = line.strip_prefix("srun: error: ").and_then(|rest| rest.split_once(" failed on node ")) {
-        return described("Slurm", rest, "slurmd", "scontrol show node");
-    }
-    let (_, rest) = line.strip_prefix("error: ")?.split_once("failed sending task to execd@")?;
-    described("Grid Engine", rest, "sge_execd", "qhost -h")
 }
 
 /// Parses a line of Slurm's srun.
