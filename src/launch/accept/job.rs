@@ -102,8 +102,10 @@ impl JobRunner<'_> {
     fn measure<R: Record>(&self, launch: &JobLaunch, read: impl FnOnce(&R) -> Vec<Reading>) -> Outcome {
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(launch, rank, line, self.interrupt);
         let starter = self.config.starter;
-        if let Some(failed) = self.lost_host(launch) {
-            return failed;
+        if let Some((host, reason)) = self.lost_host(launch) {
+            let log = launch.create_log(self.config.starter);
+            let reason = log.map_or_else(|error| format!("{error:#}"), |_| reason);
+            return Outcome::Failed { host: Some(host), reason };
         }
         let (failure, named) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
             Ok(end) => {
@@ -123,16 +125,15 @@ impl JobRunner<'_> {
         self.failed(launch, failure, &named)
     }
 
-    /// Returns the failure of a host that Grid Engine no longer reaches. A job on it would end the job of Grid Engine: mpirun
+    /// Returns a host that Grid Engine no longer reaches, and its message. A job on it would end the job of Grid Engine: mpirun
     /// kills its daemons on the other hosts while they start, and Grid Engine then kills all.
-    fn lost_host(&self, launch: &JobLaunch) -> Option<Outcome> {
+    fn lost_host(&self, launch: &JobLaunch) -> Option<(usize, String)> {
         if self.config.starter != Starter::GridEngine {
             return None;
         }
         let failures =
             in_parallel(MAX_PROGRAMS, launch.hosts, |host| self.launcher.start_failure(host, self.interrupt));
-        let (host, reason) = failures.into_iter().enumerate().find_map(|(host, failure)| Some((host, failure?)))?;
-        Some(Outcome::Failed { host: Some(host), reason })
+        failures.into_iter().enumerate().find_map(|(host, failure)| Some((host, failure?)))
     }
 
     /// Returns the failure of the only host that is `named`, or otherwise of one that no longer answers.

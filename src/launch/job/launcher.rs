@@ -184,7 +184,7 @@ impl Launcher<'_> {
         !is_queried || remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt).is_ok_and(|answer| answer.is_success())
     }
 
-    /// Returns why the scheduler cannot start a task on `host`, if it says so.
+    /// Returns the message of a scheduler that cannot start a task on `host`.
     pub fn start_failure(&self, host: &Host, interrupt: &Interrupt) -> Option<String> {
         let remote = Remote::new(host, &self.config.ssh, &self.environment);
         if remote.is_here() {

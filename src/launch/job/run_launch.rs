@@ -93,9 +93,8 @@ impl JobLaunch<'_> {
         query: HostQuery,
         mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
     ) -> anyhow::Result<JobEnd> {
-        let mut log = File::create(self.unfinished_log()).map_err(|error| self.log_error(error))?;
+        let mut log = self.create_log(starter)?;
         let command = self.command(starter);
-        writeln!(log, "+ {}", shell::join(&command)).map_err(|error| self.log_error(error))?;
         if starter.reads_hostfile(&self.servers)
             && let Some(text) = self.hostfile_text()
         {
@@ -125,6 +124,16 @@ impl JobLaunch<'_> {
         let (shortage, is_own_error) = (watch.shortage(), watch.is_own_error());
         let (culprits, unstarted_host) = (watch.culprits().to_vec(), watch.unstarted_host().map(str::to_owned));
         Ok(JobEnd { ended, shortage, culprits, unstarted_host, is_own_error, detected })
+    }
+
+    /// Creates the log, with the command as its first line.
+    pub fn create_log(&self, starter: Starter) -> anyhow::Result<File> {
+        let create = || -> io::Result<File> {
+            let mut log = File::create(self.unfinished_log())?;
+            writeln!(log, "+ {}", self.command_line(starter))?;
+            Ok(log)
+        };
+        create().map_err(|error| self.log_error(error))
     }
 
     /// Returns the record that rank 0 of a job with exit status 0 wrote, or why there is none.
