@@ -18,6 +18,8 @@ struct Kind {
     name: &'static str,
     /// Smallest fleet in which most hosts of each hardware are good.
     least_hosts: usize,
+    /// True if each host also reads images, as with `--data`.
+    input: bool,
     /// Creates the fleet of a seed.
     create: fn(usize, u64) -> SimulatedFleet,
 }
@@ -63,28 +65,40 @@ fn slow_hosts(hosts: usize, seed: u64, count: usize) -> SimulatedFleet {
     with(hosts, seed, chosen(hosts, seed, count).into_iter().zip(kinds.iter().cycle()).map(|(host, kind)| kind(host)))
 }
 
-const KINDS: [Kind; 16] = [
-    Kind { name: "no defect", least_hosts: 1, create: SimulatedFleet::new },
+const KINDS: [Kind; 18] = [
+    Kind { name: "no defect", least_hosts: 1, input: false, create: SimulatedFleet::new },
+    Kind { name: "no defect, with images", least_hosts: 1, input: true, create: SimulatedFleet::new },
+    Kind {
+        name: "1 host that reads at half the speed, with images",
+        least_hosts: 1,
+        input: true,
+        create: |hosts, seed| {
+            with(hosts, seed, chosen(hosts, seed, 1).into_iter().map(|host| Defect::SlowDisk { host, factor: 0.5 }))
+        },
+    },
     Kind {
         name: "no defect, 1 % of jobs 20 % slower by accident",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| SimulatedFleet { accidents: 0.01, ..SimulatedFleet::new(hosts, seed) },
     },
-    Kind { name: "1 bad host", least_hosts: 1, create: |hosts, seed| slow_hosts(hosts, seed, 1) },
-    Kind { name: "4 bad hosts", least_hosts: 16, create: |hosts, seed| slow_hosts(hosts, seed, 4) },
-    Kind { name: "16 bad hosts", least_hosts: 64, create: |hosts, seed| slow_hosts(hosts, seed, 16) },
+    Kind { name: "1 bad host", least_hosts: 1, input: false, create: |hosts, seed| slow_hosts(hosts, seed, 1) },
+    Kind { name: "4 bad hosts", least_hosts: 16, input: false, create: |hosts, seed| slow_hosts(hosts, seed, 4) },
+    Kind { name: "16 bad hosts", least_hosts: 64, input: false, create: |hosts, seed| slow_hosts(hosts, seed, 16) },
     Kind {
         name: "1 host 5 % slower (the smallest defect)",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| {
             with(hosts, seed, chosen(hosts, seed, 1).into_iter().map(|host| Defect::SlowHost { host, factor: 0.95 }))
         },
     },
-    Kind { name: "1 bad link", least_hosts: 1, create: |hosts, seed| bad_links(hosts, seed, 1) },
-    Kind { name: "4 bad links", least_hosts: 1, create: |hosts, seed| bad_links(hosts, seed, 4) },
+    Kind { name: "1 bad link", least_hosts: 1, input: false, create: |hosts, seed| bad_links(hosts, seed, 1) },
+    Kind { name: "4 bad links", least_hosts: 1, input: false, create: |hosts, seed| bad_links(hosts, seed, 4) },
     Kind {
         name: "1 link 10 % slower (in every size)",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| {
             let pair = chosen(hosts, seed, 2);
             with(hosts, seed, [Defect::BadLink { hosts: [pair[0], pair[1]], factor: 0.9 }])
@@ -93,6 +107,7 @@ const KINDS: [Kind; 16] = [
     Kind {
         name: "1 broken link, no host named",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| {
             let pair = chosen(hosts, seed, 2);
             with(hosts, seed, [Defect::BrokenLink { hosts: [pair[0], pair[1]] }])
@@ -101,6 +116,7 @@ const KINDS: [Kind; 16] = [
     Kind {
         name: "bad switch: 16 hosts at half bandwidth",
         least_hosts: 64,
+        input: false,
         create: |hosts, seed| {
             let first = seed as usize % (hosts / 16) * 16;
             with(hosts, seed, (first..first + 16).map(|host| Defect::SlowNetwork { host, factor: 0.5 }))
@@ -109,16 +125,19 @@ const KINDS: [Kind; 16] = [
     Kind {
         name: "1 host slow in 30 % of its jobs",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| slow_at_times(hosts, seed, 0.3),
     },
     Kind {
         name: "1 host slow in 10 % of its jobs",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| slow_at_times(hosts, seed, 0.1),
     },
     Kind {
         name: "1 host that ends all jobs of groups, not named",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| {
             let defect = |host| Defect::Dead { host, from: Stage::Groups, is_named: false };
             with(hosts, seed, chosen(hosts, seed, 1).into_iter().map(defect))
@@ -127,6 +146,7 @@ const KINDS: [Kind; 16] = [
     Kind {
         name: "a third of the hosts 10 % slower",
         least_hosts: 1,
+        input: false,
         create: |hosts, seed| {
             let defect = |host| Defect::SlowHost { host, factor: 0.9 };
             with(hosts, seed, chosen(hosts, seed, hosts / 3).into_iter().map(defect))
@@ -135,6 +155,7 @@ const KINDS: [Kind; 16] = [
     Kind {
         name: "two generations, 2 bad hosts of each",
         least_hosts: 64,
+        input: false,
         create: |hosts, seed| {
             let mut fleet = SimulatedFleet::new(hosts, seed);
             fleet.hosts.iter_mut().skip(hosts * 3 / 4).for_each(|host| "H200".clone_into(&mut host.hardware));
@@ -156,8 +177,8 @@ fn bad_links(hosts: usize, seed: u64, count: usize) -> SimulatedFleet {
     with(hosts, seed, links.collect::<Vec<Defect>>())
 }
 
-fn measure(fleet: &SimulatedFleet, is_verbose: bool) -> Outcome {
-    let search = Search::new(fleet.hosts.clone(), Criteria::default(), fleet.seed);
+fn measure(fleet: &SimulatedFleet, input: bool, is_verbose: bool) -> Outcome {
+    let search = Search::new(fleet.hosts.clone(), Criteria { input, ..Criteria::default() }, fleet.seed);
     let (mut done, mut outcome): (Vec<Measurement>, Outcome) = (Vec::new(), Outcome::default());
     let mut stages: BTreeMap<Stage, (usize, Duration)> = BTreeMap::new();
     loop {
@@ -224,7 +245,7 @@ fn row(kind: &Kind, hosts: usize, fleets: u64, is_verbose: bool) {
             if seed >= fleets {
                 return outcomes;
             }
-            outcomes.push(measure(&(kind.create)(hosts, seed), is_verbose));
+            outcomes.push(measure(&(kind.create)(hosts, seed), kind.input, is_verbose));
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -263,10 +284,11 @@ fn main() {
         "| fleet of {hosts} hosts | fleets | rounds | of them in groups | defects | unfit | suspect | fleets with a false alarm | planning (s) |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| kind.name.contains(part)) {
+    for kind in KINDS.iter().filter(|kind| kind.name.contains(part)) {
         if hosts < kind.least_hosts as u64 {
             continue;
         }
-        row(kind, hosts as usize, if index == 0 { clean } else { defective }, !options.is_empty());
+        let is_clean = ["no defect", "no defect, with images"].contains(&kind.name);
+        row(kind, hosts as usize, if is_clean { clean } else { defective }, !options.is_empty());
     }
 }

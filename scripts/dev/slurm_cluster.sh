@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs Slurm on simulated hosts of one machine (scripts/dev/cluster.sh), for tests of `--launcher slurm`. munge and
 # slurmctld run on the first host, slurmd on every host. Each host reports two GPUs that do not exist: Slurm manages them
-# as if they were real, but there is no driver.
+# as if they were real, but there is no driver. Two hosts share a leaf switch, and all leaves a spine.
 #
 #   scripts/dev/slurm_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them for --hosts
 #   scripts/dev/slurm_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where salloc, sbatch and srun use this Slurm
@@ -76,6 +76,7 @@ JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 MpiDefault=none
+TopologyPlugin=topology/tree
 ReturnToService=2
 GresTypes=gpu
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -83,11 +84,22 @@ CONFIG
     for host in "$@"; do
         echo "NodeName=$host CPUs=$(nproc) RealMemory=$memory Gres=gpu:2" >>"$STATE/slurm.conf"
     done
+    write_topology "$@"
     echo "Name=gpu File=$STATE/gpu[0-1]" >"$STATE/gres.conf"
     # Slurm only assigns devices to ranks. These are copies of /dev/null and are never opened.
     mknod "$STATE/gpu0" c 1 3 && mknod "$STATE/gpu1" c 1 3
     # Set explicitly, because detection fails without control groups.
     echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
+}
+
+# Writes switches for the hosts $@: two hosts on each leaf, and all leaves on one spine.
+write_topology() {
+    local leaves=0
+    while (($# > 0)); do
+        echo "SwitchName=leaf$((++leaves)) Nodes=$1${2:+,$2}"
+        shift "$(($# < 2 ? $# : 2))"
+    done >"$STATE/topology.conf"
+    echo "SwitchName=spine Switches=leaf[1-$leaves]" >>"$STATE/topology.conf"
 }
 
 with_scheduler() { "$here/cluster.sh" run env SLURM_CONF="$STATE/slurm.conf" "$@"; }

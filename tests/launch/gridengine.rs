@@ -7,11 +7,12 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_core::accept::{Cause, Fitness};
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{HANGING, Sandbox, wait_until};
-use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, processes};
+use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, judged, processes};
 
 const SCRIPT: &str = "scripts/gridengine.sh";
 
@@ -37,6 +38,41 @@ fn sweep_runs_under_grid_engine_and_leaves_no_process() {
     assert!(!state.exists(), "{} is left", state.display());
     let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip starts").stdout;
     assert!(!String::from_utf8_lossy(&namespaces).contains(&first), "a namespace is left");
+}
+
+/// Training on the third host fails. The fourth loses its sge_execd with its first job of a pair.
+#[test]
+fn accept_under_grid_engine_names_unfit_hosts() {
+    let Some(cluster) = Cluster::from_script("gridengine_cluster.sh", 4) else { return };
+    let grid_engine = Scheduler {
+        cluster: &cluster,
+        name: "gridengine",
+        run: "qrsh -now no -nostdin -cwd -V -pe mpi 8",
+        starter: "mpirun",
+    };
+    let names = [1, 2, 3, 4].map(|number| cluster.host(number));
+    let [first, second, failing, lost] = names.each_ref().map(String::as_str);
+    let script = format!(
+        "case \"$(hostname) $record\" in
+            {failing}\\ *_alone_*_training.json) exit 7;;
+            {lost}\\ *_pairs_*) kill -9 $(cat {}/gridengine/execd/{lost}/execd.pid);;
+        esac
+        exec \"$folder/real\" $words",
+        cluster.state().display()
+    );
+    let tokens = take_all_cores();
+    let (text, verdict) = grid_engine.accept(&script, &[]);
+    drop(tokens);
+    let fit = |host| (host, Fitness::Fit, None);
+    let unfit = |host| (host, Fitness::Unfit, Some(Cause::Failure));
+    assert_eq!(judged(&verdict), [fit(first), fit(second), unfit(failing), unfit(lost)], "{text}");
+    let failures = [2, 3].map(|host: usize| &verdict.hosts[host].evidence[0].text);
+    assert!(failures[0].ends_with(" exited with status 7"), "{text}");
+    assert!(failures[1].contains(&format!("Grid Engine cannot start ranks on {lost}: ")), "{text}");
+    assert!(text.contains("facts: examining 4 hosts\n"), "{text}");
+    assert!(text.contains(", alone: exchange, 3 jobs on 3 hosts") && text.contains(", whole: training, "), "{text}");
+    assert!(!text.contains("cannot write log"), "{text}");
+    assert!(text.contains(&format!("\n{failing}\n{lost}\n")), "the list of hosts to drain: {text}");
 }
 
 fn check_script(grid_engine: &Scheduler) {

@@ -4,11 +4,12 @@ use std::fs;
 use std::process::{Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use ringmark_core::accept::{Cause, Fitness};
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::sandbox::{Sandbox, has_pushed, wait_until};
-use crate::support::scheduler::{SMALL, Scheduler};
+use crate::support::scheduler::{SMALL, Scheduler, judged};
 use crate::support::worker;
 use crate::support::worker_run::process_of_rank;
 
@@ -32,6 +33,56 @@ fn sweep_runs_under_slurm_and_leaves_no_process() {
     check_servers_as_tasks(&slurm);
     check_process_placement_from_a_file(&slurm);
     check_survival_of_a_lost_rank(&slurm);
+}
+
+/// The third host computes wrong gradients. The fourth loses its slurmd with its first job of a pair.
+#[test]
+fn accept_under_slurm_names_unfit_hosts() {
+    let Some(cluster) = Cluster::from_script("slurm_cluster.sh", 4) else { return };
+    let slurm = Scheduler {
+        cluster: &cluster,
+        name: "slurm",
+        run: "salloc --quiet --no-kill --nodes=4 --ntasks-per-node=1",
+        starter: "srun",
+    };
+    let topology = cluster.call(&["run", "scontrol", "show", "topology"]);
+    succeed(&topology);
+    let switches = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(switches.path(), &topology.stdout).expect("written");
+    let names = [1, 2, 3, 4].map(|number| cluster.host(number));
+    let [first, second, corrupt, lost] = names.each_ref().map(String::as_str);
+    let script = format!(
+        "case \"$(hostname) $record\" in
+            {corrupt}\\ *_training.json) exec \"$folder/real\" $words --inject flip:3:0:20;;
+            {lost}\\ *_exchange.json) kill $(cat {}/slurm/{lost}.pid);;
+        esac
+        exec \"$folder/real\" $words",
+        cluster.state().display()
+    );
+    let tokens = take_all_cores();
+    // Slurm numbers the ranks in its own order of the hosts.
+    let hosts = format!("{lost}:1,{second}:1,{corrupt}:1,{first}:1");
+    let file = switches.path().display().to_string();
+    let (text, verdict) = slurm.accept(&script, &["--hosts", &hosts, "--switches", &file]);
+    drop(tokens);
+    let fit = |host| (host, Fitness::Fit, None);
+    let unfit = |host, cause| (host, Fitness::Unfit, Some(cause));
+    assert_eq!(
+        judged(&verdict),
+        [fit(first), fit(second), unfit(corrupt, Cause::Corruption), unfit(lost, Cause::Failure)],
+        "{text}"
+    );
+    let failure = &verdict.hosts[3].evidence[0].text;
+    assert!(
+        failure.contains(&format!("Slurm cannot start ranks on {lost}: Communication connection failure: ")),
+        "{text}"
+    );
+    assert!(text.contains("facts: examining 4 hosts\ninterface: eth0"), "{text}");
+    assert!(text.contains(", pairs: exchange, 1 job on 2 hosts") && text.contains(", whole: training, "), "{text}");
+    for host in [corrupt, lost] {
+        let drained = format!("scontrol update nodename={host} state=drain 'reason=ringmark accept: ");
+        assert_eq!(text.lines().filter(|line| line.starts_with(&drained)).count(), 1, "{text}");
+    }
 }
 
 /// Runs the real worker from the batch script for users.

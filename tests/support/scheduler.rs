@@ -7,11 +7,12 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_core::accept::{Cause, Fitness, VERDICT, Verdict};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 
 use crate::support::cluster::{Cluster, succeed};
-use crate::support::sandbox::{HANGING, Sandbox, wait_until, words};
+use crate::support::sandbox::{HANGING, Sandbox, run, wait_until, words};
 use crate::support::{processes_of, worker};
 
 pub const RINGMARK: &str = env!("CARGO_BIN_EXE_ringmark");
@@ -20,9 +21,13 @@ pub const SMALL: &str = "--model mxnet-lenet --batch-size 2 --warmup 1 --dtype f
 /// Log of the case that uses all hosts.
 pub const LOG: &str = "2n2g/rn50_b128_fp32_1.log";
 
+/// Criteria of `accept` for which no host is slow: all hosts share the cores of this machine.
+const CRITERIA: &str =
+    "smallest_defect = 0.95\nmissed = 0.1\nmax_repeats = 2\nstages = [\"alone\", \"pairs\", \"whole\"]\n";
+
 /// A scheduler under test.
 pub struct Scheduler<'a> {
-    /// Two hosts with two slots or GPUs each.
+    /// Hosts with two slots or GPUs each.
     pub cluster: &'a Cluster,
     /// Value of `--launcher`.
     pub name: &'static str,
@@ -40,7 +45,26 @@ impl Scheduler<'_> {
         command
     }
 
-    /// Returns `program` in a job on both hosts.
+    /// Runs `ringmark accept` in a job, with `script` as the worker, which finds the real one as `$folder/real`. Checks that
+    /// no process is left. Returns the output, and the verdict.
+    pub fn accept(&self, script: &str, options: &[&str]) -> (String, Verdict) {
+        let sandbox = Sandbox::new(script);
+        symlink(worker(), sandbox.path("real")).expect("linked");
+        fs::write(sandbox.path("criteria.toml"), CRITERIA).expect("written");
+        let mut command = self.in_a_job(RINGMARK);
+        command.args(["accept", "--launcher", self.name, "--worker"]).arg(sandbox.worker());
+        command.arg("--out").arg(sandbox.path("out")).arg("--criteria").arg(sandbox.path("criteria.toml"));
+        command.args(words("--device cpu --interface eth0 --drain-list -")).args(options);
+        let (status, stdout, stderr) = run(&mut command);
+        let text = format!("{stdout}{stderr}");
+        println!("{text}");
+        assert_eq!(status, Some(1), "{text}");
+        wait_until("no process is left", || sandbox.left().is_empty());
+        let verdict = fs::read(sandbox.path("out").join(VERDICT)).expect("written");
+        (text, serde_json::from_slice(&verdict).expect("a verdict"))
+    }
+
+    /// Returns `program` in a job on all hosts.
     pub fn in_a_job(&self, program: &str) -> Command {
         let mut command = self.cluster.command(&["run"]);
         command.args(words(self.run)).arg(program).stdin(Stdio::null());
@@ -159,6 +183,11 @@ impl Scheduler<'_> {
         assert_eq!(places, hosts.iter().map(|number| self.cluster.host(*number)).collect::<Vec<_>>());
         record
     }
+}
+
+/// Returns name, fitness and cause of each host.
+pub fn judged(verdict: &Verdict) -> Vec<(&str, Fitness, Option<Cause>)> {
+    verdict.hosts.iter().map(|host| (&host.name[..], host.fitness, host.cause)).collect()
 }
 
 /// Returns the processes whose command line starts with `program` and contains the sandbox's path.

@@ -21,6 +21,8 @@ use crate::launch::accept::command::AcceptConfig;
 use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::switches::{self, Switches};
 use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::slurm;
+use crate::launch::job::starter::Starter;
 use crate::launch::local::results_folder;
 
 const ACCEPT_EXAMPLES: &str = "\
@@ -28,7 +30,7 @@ Examples:
   ringmark accept --hosts node[01-64]:8 --out results/accept
       which hosts, GPUs and links are not fit: each with its cause, the evidence and a fix
   ringmark accept --hosts node[01-64]:8 --out results/accept --resume
-      continues after Ctrl-C, or after a host was repaired
+      continues after Ctrl-C
   ringmark accept --hosts node[01-64]:8 --max-minutes 20 --drain-list
       stops in time, and prints the hosts to drain
   ringmark accept --launcher slurm --drain-list drain.sh
@@ -97,8 +99,16 @@ impl AcceptOptions {
     /// Fills in defaults and checks the options.
     pub fn into_config(self) -> anyhow::Result<AcceptConfig> {
         let machine = Machine::read(self.device, self.jobs.gpus());
+        let allows_doctor = self.jobs.allows_doctor();
         let mut launch = self.jobs.into_config(&machine, HostQuery::Reachable)?;
         machine.query_first_host(&mut launch);
+        if matches!(launch.starter, Starter::Slurm(_)) {
+            // A measurement of a rank is that of its host in this order.
+            launch.hosts = slurm::in_rank_order(launch.hosts, &machine.environment)?;
+        }
+        // Tasks of a scheduler reach the hosts without ssh.
+        launch.ssh.task = launch.starter.task_command(&machine.environment);
+        launch.doctor = allows_doctor;
         ensure!(
             launch.hosts.all().len() > 1,
             usage(anyhow!("accept compares hosts, but there is only one: list several with --hosts or --hostfile"))

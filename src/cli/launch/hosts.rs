@@ -155,7 +155,7 @@ pub struct JobOptions {
     #[arg(long)]
     dry_run: bool,
     /// Skip the doctor, which checks the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
-    /// network themselves. With --launcher slurm or gridengine it is always skipped
+    /// network themselves. With --launcher slurm or gridengine it is always skipped, except by accept
     #[arg(long)]
     no_doctor: bool,
 }
@@ -164,6 +164,11 @@ impl JobOptions {
     /// Returns the selected GPUs.
     pub(super) fn gpus(&self) -> Option<&str> {
         self.hosts.gpus()
+    }
+
+    /// Returns true if the hosts may be examined first.
+    pub(super) fn allows_doctor(&self) -> bool {
+        !self.no_doctor
     }
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.

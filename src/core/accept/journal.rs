@@ -176,7 +176,7 @@ mod tests {
         }
         let with_reference = Criteria::default().with_reference(&Journal::read(text.as_bytes()).expect("a journal"));
         assert!(with_reference.reference.iter().all(|value| value.stage == Stage::Alone && value.value > 100.0));
-        assert_eq!(with_reference.reference.len(), 2);
+        assert_eq!(with_reference.reference.len(), 3);
         // Older journals contain no times.
         let older = Measurement { time: None, ..measurements[0].clone() };
         let text = Line::Header(header).text() + &Line::Measurement(older.clone()).text();

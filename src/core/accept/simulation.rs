@@ -174,7 +174,9 @@ impl SimulatedFleet {
                     _ => 1.0,
                 });
                 let speed = base * defects.product::<f64>() * accident * (self.spread * own.normal()).exp();
-                for (metric, scale) in [(Metric::MatrixRate, 600.0), (Metric::TrainingSpeed, 2000.0)] {
+                let rates =
+                    [(Metric::MatrixRate, 600.0), (Metric::MemoryRate, 2500.0), (Metric::TrainingSpeed, 2000.0)];
+                for (metric, scale) in rates {
                     let value = scale * speed * (self.noise * random.normal()).exp();
                     readings.push(Reading { metric, value, rank: Some(rank) });
                 }

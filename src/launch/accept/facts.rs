@@ -9,8 +9,10 @@ use ringmark_core::host::HostLoad;
 use ringmark_core::number_text::count;
 use ringmark_core::stats::summary::median;
 
+use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::sync::CopyFailure;
 use crate::launch::doctor::checks::finding::{Check, Finding, Outlier, Severity, outliers, values};
 use crate::launch::doctor::checks::gpu::gpu_models;
 use crate::launch::doctor::checks::ssh::SLOW_SSH_SECONDS;
@@ -19,6 +21,7 @@ use crate::launch::doctor::host::{HostFacts, InspectionSettings};
 use crate::launch::doctor::network::NetworkTestScope;
 use crate::launch::doctor::report;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
+use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 
 /// Facts of all hosts.
@@ -38,6 +41,29 @@ pub struct Facts {
     pub busy: Vec<HostLoad>,
 }
 
+impl Facts {
+    /// Adds an error for each host to which the worker could not be copied, unless the examination already found that ssh
+    /// does not reach it.
+    pub fn add_failed_copies(&mut self, failures: &[CopyFailure], hosts: &[Host]) {
+        let is_reached = |host: usize| !self.findings.iter().any(|found| found.host == host && is_ssh_error(found));
+        let named = |failure: &CopyFailure| hosts.iter().position(|host| host.name == failure.host);
+        let found = failures.iter().filter_map(|failure| Some((named(failure)?, failure)));
+        let found = found.filter(|(host, _)| is_reached(*host)).map(|(host, failure)| accept::Finding {
+            host,
+            severity: accept::Severity::Error,
+            what: format!("sync: {}", failure.what),
+            fix: failure.fix.clone(),
+        });
+        let found: Vec<accept::Finding> = found.collect();
+        // First, because a missing worker is their consequence.
+        self.findings.splice(0..0, found);
+    }
+}
+
+fn is_ssh_error(found: &accept::Finding) -> bool {
+    found.severity == accept::Severity::Error && found.what.starts_with(Check::Ssh.name())
+}
+
 /// Visits all hosts; returns what they have and what is wrong with them.
 pub fn collect(
     launcher: &Launcher,
@@ -54,7 +80,7 @@ pub fn collect(
         let answer = remote.run(&["true"], &[], SSH_LIMIT, interrupt).ok();
         answer.map_or(SSH_LIMIT, |answer| answer.took).as_secs_f64()
     });
-    let judged = examination.findings.iter().map(|found| finding(found, &late));
+    let judged = examination.findings.iter().map(|found| finding(found, &late, config.starter));
     let findings = judged.chain(missing_gpus(&examination.hosts)).collect();
     Ok(Facts {
         findings,
@@ -82,14 +108,21 @@ fn late_hosts(hosts: &[HostFacts], repeat: &dyn Fn(usize) -> f64) -> Vec<usize> 
     late.filter(|(number, time)| is_late(*time) && is_late(repeat(*number))).map(|(number, _)| number).collect()
 }
 
-fn finding(found: &Finding, late: &[usize]) -> accept::Finding {
+fn finding(found: &Finding, late: &[usize], starter: Starter) -> accept::Finding {
+    let check = match (found.check, starter) {
+        (Check::Ssh, Starter::Slurm(_)) => "srun",
+        (Check::Ssh, Starter::GridEngine) => "qrsh",
+        (check, _) => check.name(),
+    };
     let severity = match (found.severity, found.check) {
+        // srun starts the ranks without Open MPI's daemon.
+        (Severity::Error, Check::Mpirun) if matches!(starter, Starter::Slurm(_)) => accept::Severity::Warning,
         (Severity::Warning, Check::Ssh) if late.contains(&found.number) => accept::Severity::Suspect,
         // Which end of a link is at fault, only other pairs of hosts show.
         (Severity::Warning, _) | (Severity::Error, Check::Links) => accept::Severity::Warning,
         (Severity::Error, _) => accept::Severity::Error,
     };
-    let what = format!("{}: {}", found.check.name(), found.what);
+    let what = format!("{check}: {}", found.what);
     accept::Finding { host: found.number, severity, what, fix: found.fix.clone() }
 }
 
@@ -130,6 +163,7 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::{gpu_hosts, h100, probe};
     use crate::launch::doctor::checks::ssh::check_ssh;
     use crate::launch::doctor::probe::{Gpu, Gpus};
+    use crate::launch::job::slurm::StepGpus;
 
     #[test]
     fn missing_gpu_is_an_error_of_its_host() {
@@ -155,7 +189,7 @@ mod tests {
             let mut findings = Findings::new(&hosts);
             check_ssh(&mut findings);
             let late = late_hosts(&hosts, &|number| seconds[number].min(again));
-            let found = findings.found.iter().map(|found| finding(found, &late));
+            let found = findings.found.iter().map(|found| finding(found, &late, Starter::Mpirun));
             found.map(|found| (found.host, found.severity)).collect::<Vec<_>>()
         };
         assert_eq!(late([0.3, 0.2, 7.0, 0.4], 8.0), [(2, accept::Severity::Suspect)]);
@@ -165,13 +199,34 @@ mod tests {
     }
 
     #[test]
-    fn closed_link_is_not_an_error_of_a_host() {
-        let of = |check, severity| {
-            let (what, fix) = ("what".to_owned(), "fix".to_owned());
-            finding(&Finding { number: 2, host: "c".to_owned(), check, severity, what, fix }, &[]).severity
+    fn failed_copy_is_an_error_unless_ssh_failed_before() {
+        let hosts = ["a", "b", "c"].map(|name| Host { name: name.to_owned(), slots: 1 });
+        let found = |host, what: &str| accept::Finding {
+            host,
+            severity: accept::Severity::Error,
+            what: what.to_owned(),
+            fix: String::new(),
         };
+        let copy = |host: &str| CopyFailure { host: host.to_owned(), what: "no space".to_owned(), fix: String::new() };
+        let (ssh, worker) = (found(1, "ssh: host unreachable"), found(2, "worker: missing"));
+        let mut facts = Facts { findings: vec![ssh.clone(), worker.clone()], ..Facts::default() };
+        facts.add_failed_copies(&[copy("b"), copy("c")], &hosts);
+        assert_eq!(facts.findings, [found(2, "sync: no space"), ssh, worker]);
+    }
+
+    #[test]
+    fn closed_link_is_not_an_error_of_a_host() {
+        let of_starter = |check, severity, starter| {
+            let (what, fix) = ("what".to_owned(), "fix".to_owned());
+            finding(&Finding { number: 2, host: "c".to_owned(), check, severity, what, fix }, &[], starter)
+        };
+        let of = |check, severity| of_starter(check, severity, Starter::Mpirun).severity;
         assert_eq!(of(Check::Links, Severity::Error), accept::Severity::Warning);
         assert_eq!(of(Check::Worker, Severity::Error), accept::Severity::Error);
         assert_eq!(of(Check::GpuState, Severity::Warning), accept::Severity::Warning);
+        assert_eq!(of(Check::Mpirun, Severity::Error), accept::Severity::Error);
+        let of_slurm = |check| of_starter(check, Severity::Error, Starter::Slurm(StepGpus::Unknown));
+        assert_eq!(of_slurm(Check::Mpirun).severity, accept::Severity::Warning);
+        assert_eq!(of_slurm(Check::Ssh).what, "srun: what");
     }
 }

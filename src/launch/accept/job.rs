@@ -15,8 +15,10 @@ use crate::launch::cluster::hosts::Host;
 use crate::launch::job::job_launch::{JobFiles, JobLaunch};
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::process::ProcessOutcome;
-use crate::launch::job::run_launch::JobLimits;
+use crate::launch::job::run_launch::{JobEnd, JobLimits};
+use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 use crate::launch::sweep::folder;
 use crate::launch::sweep::session::failure_of;
 
@@ -100,7 +102,12 @@ impl JobRunner<'_> {
     fn measure<R: Record>(&self, launch: &JobLaunch, read: impl FnOnce(&R) -> Vec<Reading>) -> Outcome {
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(launch, rank, line, self.interrupt);
         let starter = self.config.starter;
-        let (failure, culprits) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
+        if let Some((host, reason)) = self.lost_host(launch) {
+            let log = launch.create_log(self.config.starter);
+            let reason = log.map_or_else(|error| format!("{error:#}"), |_| reason);
+            return Outcome::Failed { host: Some(host), reason };
+        }
+        let (failure, named) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
             Ok(end) => {
                 let record = launch.read_record(starter, R::read);
                 let failure = failure_of(starter, &end.ended, &record);
@@ -109,28 +116,37 @@ impl JobRunner<'_> {
                     (failure, record) => {
                         let reason = failure.or_else(|| record.err()).unwrap_or_default();
                         let is_whole = matches!(end.ended, ProcessOutcome::Exited(status, _) if status.success());
-                        (reason, if is_whole { Vec::new() } else { end.culprits })
+                        (reason, if is_whole { Vec::new() } else { named_hosts(launch, &end) })
                     }
                 }
             }
             Err(error) => (format!("{error:#}"), Vec::new()),
         };
-        self.failed(launch, failure, &culprits)
+        self.failed(launch, failure, &named)
     }
 
-    /// Names the host of the `culprits`, or otherwise one that no longer answers.
-    fn failed(&self, launch: &JobLaunch, reason: String, culprits: &[u32]) -> Outcome {
-        let host_of = |rank: &u32| (*rank / launch.case.gpus_per_node) as usize;
-        let mut named: Vec<usize> = culprits.iter().map(host_of).collect();
-        named.dedup();
+    /// Returns a host that Grid Engine no longer reaches, and its message. A job on it would end the job of Grid Engine: mpirun
+    /// kills its daemons on the other hosts while they start, and Grid Engine then kills all.
+    fn lost_host(&self, launch: &JobLaunch) -> Option<(usize, String)> {
+        if self.config.starter != Starter::GridEngine {
+            return None;
+        }
+        let failures =
+            in_parallel(MAX_PROGRAMS, launch.hosts, |host| self.launcher.start_failure(host, self.interrupt));
+        failures.into_iter().enumerate().find_map(|(host, failure)| Some((host, failure?)))
+    }
+
+    /// Returns the failure of the only host that is `named`, or otherwise of one that no longer answers.
+    fn failed(&self, launch: &JobLaunch, reason: String, named: &[usize]) -> Outcome {
         if let [host] = named[..] {
             return Outcome::Failed { host: Some(host), reason };
         }
         let is_silent = |host: &usize| {
             let first_rank = *host as u32 * launch.case.gpus_per_node;
             let answer = self.launcher.query_host(launch, first_rank, &ECHO, self.interrupt);
-            // Without ssh, hosts cannot be asked.
-            self.config.starter.uses_ssh() && !answer.is_some_and(|text| text.trim_end().ends_with(ECHO[1]))
+            // A host of Grid Engine may answer only once the job's own tasks have left their slots.
+            let is_asked = self.launcher.can_query() && self.config.starter != Starter::GridEngine;
+            is_asked && !answer.is_some_and(|text| text.trim_end().ends_with(ECHO[1]))
         };
         match (0..launch.hosts.len()).find(is_silent) {
             Some(host) => {
@@ -140,6 +156,17 @@ impl JobRunner<'_> {
             None => Outcome::Failed { host: None, reason },
         }
     }
+}
+
+/// Returns the hosts of a failed job that caused its end, without repeats: those of the culprits, or the one on which the
+/// scheduler could not start it.
+fn named_hosts(launch: &JobLaunch, end: &JobEnd) -> Vec<usize> {
+    let unstarted =
+        end.unstarted_host.iter().filter_map(|name| launch.hosts.iter().position(|host| host.name == *name));
+    let culprits = end.culprits.iter().map(|rank| (*rank / launch.case.gpus_per_node) as usize);
+    let mut named: Vec<usize> = unstarted.chain(culprits).collect();
+    named.dedup();
+    named
 }
 
 fn with_index_in_fleet(outcome: Outcome, job: &Job) -> Outcome {

@@ -96,6 +96,13 @@ impl Hosts {
         Hosts::named(HostSource::Scheduler { job, request }, hosts)
     }
 
+    /// Returns the hosts in the order of `names`, followed by those that are not among them.
+    pub fn sorted_like(mut self, names: &[String]) -> Hosts {
+        let places: HashMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
+        self.hosts.sort_by_key(|host| places.get(host.name.as_str()).copied().unwrap_or(usize::MAX));
+        self
+    }
+
     /// Returns the advice for getting more hosts from the scheduler, if it chose them.
     fn request(&self) -> Option<&'static str> {
         match self.source {
@@ -255,6 +262,13 @@ mod tests {
 
     fn cases(text: &str) -> Vec<Case> {
         text.split(',').map(|word| word.parse().expect("a case")).collect()
+    }
+
+    #[test]
+    fn hosts_are_sorted_like_an_allocation() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let sorted = Hosts::parse_list("x:1,c:1,a:2,y:1").expect("hosts").sorted_like(&names);
+        assert_eq!(sorted.all().iter().map(Host::to_string).collect::<Vec<_>>(), ["a:2", "c:1", "x:1", "y:1"]);
     }
 
     #[test]

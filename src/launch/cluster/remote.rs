@@ -1,5 +1,5 @@
-//! Runs commands on a host with a timeout: directly on this machine, or through the same ssh that mpirun uses. Jobs
-//! are started by mpirun instead.
+//! Runs commands on a host with a timeout: directly on this machine, through the same ssh that mpirun uses, or as a task
+//! of a scheduler's job. Jobs are started by mpirun or srun instead.
 //!
 //! No command outlives this process on the remote host: each reads its standard input to the end and then stops, and
 //! that input closes when this process ends, even by SIGKILL.
@@ -25,16 +25,25 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Route by which commands reach a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
-    /// ssh with its options and the host's name; `None` for this machine.
+    /// ssh with its options and the host's name, or the scheduler's command; `None` for this machine.
     ssh: Option<Vec<String>>,
 }
+
+/// Placeholder of the host's name in a [`TaskCommand`].
+pub const HOST: &str = "HOST";
 
 impl Remote {
     /// Reaches the host as mpirun does: this machine, under any of its names, without ssh, and other hosts by
     /// mpirun's ssh and port.
     pub fn new(host: &Host, options: &SshOptions, environment: &LaunchEnvironment) -> Remote {
-        if environment.is_here(&host.name) || resolves_here(&host.name, &environment.addresses) {
-            return Remote { ssh: None };
+        let is_here = || environment.is_here(&host.name) || resolves_here(&host.name, &environment.addresses);
+        match &options.task {
+            Some(task) if task.is_for_this_machine || !is_here() => {
+                return Remote { ssh: Some(task.words.iter().map(|word| word.replace(HOST, &host.name)).collect()) };
+            }
+            Some(_) => return Remote { ssh: None },
+            None if is_here() => return Remote { ssh: None },
+            None => {}
         }
         let mut ssh = options.agent.clone();
         ssh.extend(["-p".to_owned(), options.port.to_string()]);
@@ -98,6 +107,17 @@ pub struct SshOptions {
     pub port: u16,
     /// Program used for ssh, with its first arguments; `ssh` by default.
     pub agent: Vec<String>,
+    /// Command of a scheduler, used instead of ssh.
+    pub task: Option<TaskCommand>,
+}
+
+/// Command of a scheduler that runs a shell command, its last argument, on a host of its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskCommand {
+    /// Program and arguments, with [`HOST`] as the host's name.
+    pub words: Vec<String>,
+    /// True if it also runs commands on this machine, because its tasks have other processors than this process.
+    pub is_for_this_machine: bool,
 }
 
 impl SshOptions {
@@ -108,7 +128,12 @@ impl SshOptions {
         // The value is a colon-separated list. Open MPI takes the first program that it finds.
         let agent = chosen.or(environment.ssh_agent.as_ref()).and_then(|agents| agents.split(':').next());
         let agent: Vec<String> = agent.unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
-        SshOptions { port, agent: if agent.is_empty() { vec!["ssh".to_owned()] } else { agent } }
+        SshOptions { port, agent: if agent.is_empty() { vec!["ssh".to_owned()] } else { agent }, task: None }
+    }
+
+    /// Returns the options without the scheduler's command, for programs such as rsync that need ssh.
+    pub fn without_task(&self) -> SshOptions {
+        SshOptions { task: None, ..self.clone() }
     }
 }
 
@@ -143,6 +168,18 @@ mod tests {
         .assert_eq(&command(&[]));
         expect!["/opt/jump|-i|key|-p|2222|-q|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"]
             .assert_eq(&command(&["-mca", "plm_rsh_agent", "/opt/jump -i key : rsh"]));
+    }
+
+    #[test]
+    fn task_of_a_scheduler_runs_a_shell_command() {
+        for is_for_this_machine in [false, true] {
+            let words = ["srun", "--nodelist=HOST", "sh", "-c"].map(str::to_owned).to_vec();
+            let task = Some(TaskCommand { words, is_for_this_machine });
+            let options = SshOptions { task, ..SshOptions::new(22, &[], &environment()) };
+            let remote = |name: &str| Remote::new(&Host { name: name.to_owned(), slots: 1 }, &options, &environment());
+            assert_eq!(line(&remote("b").command(&["echo", "a b"])), "srun|--nodelist=b|sh|-c|echo 'a b'");
+            assert_eq!(remote("a").is_here(), !is_for_this_machine);
+        }
     }
 
     #[test]

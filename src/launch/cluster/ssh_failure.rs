@@ -15,7 +15,13 @@ pub struct SshFailure {
 }
 
 /// Parts of ssh's messages, the meaning of each, and its fix. `HOST` and `PORT` are placeholders.
-const FAILURES: [(&[&str], &str, &str); 8] = [
+const FAILURES: [(&[&str], &str, &str); 10] = [
+    (
+        &["failed sending task to execd"],
+        "Grid Engine cannot start a task there",
+        "check sge_execd on the host (qhost -h HOST)",
+    ),
+    (&["srun: error: "], "Slurm cannot start a task there", "check slurmd on the host (scontrol show node HOST)"),
     (
         &["banner exchange"],
         "sshd accepted the connection but did not respond",
@@ -60,10 +66,14 @@ const KEY_CHANGED: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
 /// Explains `answer`, the output of a failed command.
 pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
     let fill = |text: &str| text.replace("HOST", host).replace("PORT", &port.to_string());
-    let line = last_line(&answer.stderr);
     // The first match counts: more specific entries come first.
-    let fits = |(parts, _, _): &&(&[&str], &str, &str)| parts.iter().any(|part| answer.stderr.contains(part));
-    let (what, fix) = match (FAILURES.iter().find(fits), answer.status) {
+    let line_of = |parts: &[&str]| answer.stderr.lines().find(|line| parts.iter().any(|part| line.contains(part)));
+    let found = FAILURES.iter().find(|(parts, ..)| line_of(parts).is_some());
+    let line = match found.and_then(|(parts, ..)| line_of(parts)) {
+        Some(line) => line.trim().to_owned(),
+        None => last_line(&answer.stderr),
+    };
+    let (what, fix) = match (found, answer.status) {
         (Some((_, what, fix)), _) => (fill(what), fill(fix)),
         (None, None) => (
             format!("remote command did not finish within {:.0} s", answer.took.as_secs_f64()),
@@ -108,6 +118,21 @@ mod tests {
     fn failed(stderr: &str) -> SshFailure {
         let status = Some(ExitStatus::from_raw(255 << 8));
         explain(&Answer { status, stderr: stderr.to_owned(), ..Answer::default() }, "node7", 2222)
+    }
+
+    #[test]
+    fn scheduler_that_starts_no_task_is_explained() {
+        let failed = |stderr: &str| {
+            let answer =
+                Answer { status: Some(ExitStatus::from_raw(1 << 8)), stderr: stderr.to_owned(), ..Answer::default() };
+            let SshFailure { what, fix } = explain(&answer, "b", 22);
+            format!("{what}: {fix}")
+        };
+        let srun = "srun: error: Task launch for StepId=4.0 failed on node b: Communication connection failure\n\
+            srun: error: Application launch failed: Communication connection failure\nsrun: Job step aborted\n";
+        expect!["Slurm cannot start a task there (srun: error: Task launch for StepId=4.0 failed on node b: Communication connection failure): check slurmd on the host (scontrol show node b)"].assert_eq(&failed(srun));
+        let qrsh = "error: executing task of job 2 failed: failed sending task to execd@b: got send error\nerror: commlib error\n";
+        expect!["Grid Engine cannot start a task there (error: executing task of job 2 failed: failed sending task to execd@b: got send error): check sge_execd on the host (qhost -h b)"].assert_eq(&failed(qrsh));
     }
 
     #[test]

@@ -7,13 +7,14 @@
 //! to itself.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
@@ -45,6 +46,23 @@ pub struct Sync {
     worker: PathBuf,
     /// Sources for rsync's `--relative`: the part after `/./` is the path in the folder.
     sources: Vec<String>,
+}
+
+/// A copy to one host that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyFailure {
+    /// Name of the host.
+    pub host: String,
+    /// Failure, with the message of rsync or ssh.
+    pub what: String,
+    /// Suggested fix.
+    pub fix: String,
+}
+
+impl fmt::Display for CopyFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}: {}", self.host, self.what, self.fix)
+    }
 }
 
 impl Sync {
@@ -85,6 +103,21 @@ impl Sync {
         interrupt: &Interrupt,
         report: impl Fn(&str) + std::marker::Sync,
     ) -> anyhow::Result<()> {
+        let failures = self.copy_to_reachable(hosts, ssh, environment, interrupt, report)?;
+        let lines: Vec<String> = failures.iter().map(CopyFailure::to_string).collect();
+        ensure!(lines.is_empty(), "{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// Copies as [`run`](Sync::run), but returns the hosts on which the copy failed.
+    pub fn copy_to_reachable(
+        &self,
+        hosts: &[Host],
+        ssh: &SshOptions,
+        environment: &LaunchEnvironment,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + std::marker::Sync,
+    ) -> anyhow::Result<Vec<CopyFailure>> {
         ensure!(
             environment.find("rsync").is_some(),
             "--sync needs rsync, which is not on PATH: install it (apt-get install rsync)"
@@ -98,10 +131,7 @@ impl Sync {
         };
         let outcomes = in_parallel(MAX_PROGRAMS, hosts, copy);
         ensure!(!interrupt.is_set(), "interrupted while copying to the hosts");
-        let failures: Vec<String> =
-            outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
-        ensure!(failures.is_empty(), "{}", failures.join("\n"));
-        Ok(())
+        Ok(outcomes.into_iter().filter_map(Result::err).collect())
     }
 
     fn mkdir_command(&self) -> String {
@@ -131,19 +161,21 @@ impl Sync {
         line
     }
 
-    /// Copies to one host; returns a summary, or an error that begins with the host's name.
+    /// Copies to one host; returns a summary.
     fn copy(
         &self,
         host: &Host,
         ssh: &SshOptions,
         environment: &LaunchEnvironment,
         interrupt: &Interrupt,
-    ) -> anyhow::Result<String> {
+    ) -> Result<String, CopyFailure> {
+        let failure = |what: String, fix: &str| CopyFailure { host: host.name.clone(), what, fix: fix.to_owned() };
         let remote = &Remote::new(host, ssh, environment);
         if remote.is_here() {
-            let folder = self.folder.display();
-            fs::create_dir_all(&self.folder)
-                .with_context(|| format!("{}: cannot create {folder}: choose a writable --sync folder", host.name))?;
+            fs::create_dir_all(&self.folder).map_err(|error| {
+                let what = format!("cannot create {} ({error})", self.folder.display());
+                failure(what, "choose a writable --sync folder")
+            })?;
         }
         let mut line = self.command(host, remote);
         // rsync runs as a separate process and would continue if this one were killed.
@@ -154,10 +186,12 @@ impl Sync {
         // English, because the output is parsed.
         command.args(&line[1..]).env("LC_ALL", "C");
         let call = Call { input: b"", timeout: None, policy: EndPolicy::Terminate(GRACE) };
-        let answer = child::call(&mut command, call, interrupt).context("cannot run rsync")?;
+        let answer = child::call(&mut command, call, interrupt).map_err(|error| {
+            failure(format!("cannot run rsync ({error})"), "check the limit of processes on this machine (ulimit -u)")
+        })?;
         let output = answer.stderr + &answer.stdout;
         if let Some(status) = answer.status.filter(|status| !status.success() && !interrupt.is_set()) {
-            bail!("{}", self.failure(host, status, &output, remote, ssh));
+            return Err(self.failure(host, status, &output, remote, ssh));
         }
         Ok(match transferred(&output) {
             Some((0, _)) => "equal".to_owned(),
@@ -170,33 +204,35 @@ impl Sync {
     }
 
     /// Describes a failure on a host, and the fix.
-    fn failure(&self, host: &Host, status: ExitStatus, output: &str, remote: &Remote, ssh: &SshOptions) -> String {
-        let (host, folder) = (&host.name, self.folder.display());
+    fn failure(&self, host: &Host, status: ExitStatus, output: &str, remote: &Remote, ssh: &SshOptions) -> CopyFailure {
+        let folder = self.folder.display();
         let has = |texts: &[&str]| texts.iter().any(|text| output.contains(text));
+        let failure = |what: String, fix: &str| CopyFailure { host: host.name.clone(), what, fix: fix.to_owned() };
         // The first line of standard error after ssh's warnings comes from the program that failed; rsync's last lines
         // only report the missing reply.
         let is_reason =
             |line: &&str| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("**");
         let reason = output.lines().find(is_reason).unwrap_or("no error message").trim();
         if has(&["rsync: command not found", "rsync: not found"]) {
-            return format!("{host}: rsync not found, which --sync needs: install it there (apt-get install rsync)");
+            let what = "rsync not found, which --sync needs".to_owned();
+            return failure(what, "install it there (apt-get install rsync)");
         }
         if has(&["No space left on device", "Disk quota exceeded"]) {
-            return format!("{host}: no space left in {folder}: free some space, or choose another --sync folder");
+            return failure(format!("no space left in {folder}"), "free some space, or choose another --sync folder");
         }
         if has(&["mkdir: cannot create directory", "Permission denied (13)", "Read-only file system"]) {
-            return format!(
-                "{host}: cannot write {folder} ({reason}): choose a --sync folder that is writable on every host"
-            );
+            let fix = "choose a --sync folder that is writable on every host";
+            return failure(format!("cannot write {folder} ({reason})"), fix);
         }
         // No rsync replied on the host.
         if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
             let ssh_lines: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
             let answer = Answer { status: Some(status), stderr: ssh_lines.join("\n"), ..Answer::default() };
-            let SshFailure { what, fix } = ssh_failure::explain(&answer, host, ssh.port);
-            return format!("{host}: {what}: {fix}");
+            let SshFailure { what, fix } = ssh_failure::explain(&answer, &host.name, ssh.port);
+            return failure(what, &fix);
         }
-        format!("{host}: cannot copy to {folder}: {reason} (rsync, {status})")
+        let what = format!("cannot copy to {folder}: {reason} (rsync, {status})");
+        failure(what, "run the command that --dry-run prints")
     }
 }
 
@@ -386,7 +422,7 @@ mod tests {
     fn sync_failures_name_the_host_and_the_fix() {
         let failure = |status: i32, output: &str| {
             let remote = Remote::new(&host("b"), &ssh(), &environment());
-            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &ssh())
+            sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &ssh()).to_string()
         };
         let missing = failure(127, "bash: line 1: rsync: command not found\nrsync: connection unexpectedly closed\n");
         expect!["b: rsync not found, which --sync needs: install it there (apt-get install rsync)"].assert_eq(&missing);
@@ -403,7 +439,7 @@ mod tests {
             "ssh: Could not resolve hostname b\nrsync: connection unexpectedly closed (0 bytes received so far)";
         let unknown = failure(12, unknown);
         expect!["b: host name cannot be resolved (ssh: Could not resolve hostname b): correct the name in --hosts, or add it to DNS or /etc/hosts"].assert_eq(&unknown);
-        expect!["b: cannot copy to /opt/rm: some files vanished (rsync, exit status: 23)"]
+        expect!["b: cannot copy to /opt/rm: some files vanished (rsync, exit status: 23): run the command that --dry-run prints"]
             .assert_eq(&failure(23, "some files vanished\n"));
     }
 

@@ -21,9 +21,14 @@ use crate::launch::local::interrupt::{Interrupt, TICK};
 /// Time allowed for a reply, in addition to the duration of the order itself.
 const REPLY_MARGIN: Duration = Duration::from_secs(15);
 
+/// Time allowed for the exit of an agent once its orders are closed. Grid Engine kills the whole job if the client of a task is
+/// killed first.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
 /// A started agent.
 pub struct Agent {
-    orders: ChildStdin,
+    /// `None` once it is closed.
+    orders: Option<ChildStdin>,
     replies: Receiver<String>,
     errors: Arc<Mutex<String>>,
     interrupt: Interrupt,
@@ -68,7 +73,7 @@ impl Agent {
                 collected.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
             }
         });
-        let mut agent = Agent { orders, replies, errors, interrupt: interrupt.clone(), child };
+        let mut agent = Agent { orders: Some(orders), replies, errors, interrupt: interrupt.clone(), child };
         let line = agent.next_line(start.timeout)?;
         let inspection = serde_json::from_str(&line).map_err(|error| {
             format!(
@@ -84,8 +89,11 @@ impl Agent {
     pub fn request(&mut self, order: &Order, time: Duration) -> Result<Reply, String> {
         let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
         line.push('\n');
-        let given = self.orders.write_all(line.as_bytes()).and_then(|()| self.orders.flush());
-        if given.is_err() {
+        let mut send = || {
+            let orders = self.orders.as_mut()?;
+            orders.write_all(line.as_bytes()).and_then(|()| orders.flush()).ok()
+        };
+        if send().is_none() {
             return Err(format!("agent has exited: {}", self.errors()));
         }
         let line = self.next_line(time + REPLY_MARGIN)?;
@@ -94,6 +102,11 @@ impl Agent {
             Ok(reply) => Ok(reply),
             Err(error) => Err(format!("agent's reply does not match this version of ringmark: {error}")),
         }
+    }
+
+    /// Closes the orders, so that the agent exits.
+    pub fn close(&mut self) {
+        self.orders = None;
     }
 
     fn next_line(&mut self, timeout: Duration) -> Result<String, String> {
@@ -124,5 +137,15 @@ impl Agent {
     /// Returns the last line of the standard error.
     fn errors(&self) -> String {
         ssh_failure::last_line(&self.errors.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.close();
+        let end = Instant::now() + CLOSE_GRACE;
+        while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(TICK);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Chooses the network of the hosts, and checks whether they reach each other on it.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -75,6 +75,7 @@ pub fn examine(
 ) -> (NetworkFacts, Vec<Finding>) {
     let (present, agents): (Vec<usize>, Vec<Mutex<Agent>>) =
         agents.into_iter().enumerate().filter_map(|(number, agent)| Some((number, Mutex::new(agent?)))).unzip();
+    let agents = OpenAgents(agents);
     let hosts: Vec<HostNetworks> = present.iter().map(|number| networks_of(facts, *number)).collect();
     // With several hosts, one agent alone has no peer to connect to.
     if hosts.len() < facts.len().min(2) {
@@ -91,7 +92,7 @@ pub fn examine(
 
     let (mut links, mut findings, mut chosen) = (Vec::new(), Vec::new(), None);
     for candidate in &choice.candidates {
-        let (mut found, faults) = measure(&agents, candidate, depth, visit.interrupt);
+        let (mut found, faults) = measure(&agents.0, candidate, depth, visit.interrupt);
         for link in &mut found {
             (link.from, link.to) = (present[link.from], present[link.to]);
         }
@@ -124,6 +125,15 @@ pub fn examine(
         links,
     };
     (facts, findings)
+}
+
+/// Agents that exit at once when they are dropped, instead of one after the other.
+struct OpenAgents(Vec<Mutex<Agent>>);
+
+impl Drop for OpenAgents {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(|agent| agent.get_mut().unwrap_or_else(PoisonError::into_inner).close());
+    }
 }
 
 /// Candidate networks, the best first.

@@ -15,9 +15,10 @@ use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::slots::Processors;
-use crate::launch::cluster::sync::Sync;
+use crate::launch::cluster::sync::{CopyFailure, Sync};
 use crate::launch::job::job_launch::{JobFiles, JobLaunch, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
+use crate::launch::job::watch::UnstartedHost;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::open_mpi::OpenMpi;
@@ -159,12 +160,17 @@ impl Launcher<'_> {
         }
     }
 
+    /// Returns true if commands can run on the other hosts: by ssh, or as tasks of a scheduler.
+    pub fn can_query(&self) -> bool {
+        self.config.starter.uses_ssh() || self.config.ssh.task.is_some()
+    }
+
     /// Returns the output of `line` on the host of a process of `job`, a rank or a server; `None` if it fails, or if
     /// ssh does not reach that host.
     pub fn query_host(&self, job: &JobLaunch, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
         let name = (*job.process_hosts().get(process as usize)?).to_owned();
         let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
-        if !remote.is_here() && !self.config.starter.uses_ssh() {
+        if !remote.is_here() && !self.can_query() {
             return None;
         }
         let answer = remote.run(line, b"", QUERY_TIMEOUT, interrupt).ok()?;
@@ -174,14 +180,24 @@ impl Launcher<'_> {
     /// Returns true if a command ran on `host`, or if commands cannot run there because the starter does not use ssh.
     pub fn answers(&self, host: &Host, interrupt: &Interrupt) -> bool {
         let remote = Remote::new(host, &self.config.ssh, &self.environment);
-        let is_queried = !remote.is_here() && self.config.starter.uses_ssh();
+        let is_queried = !remote.is_here() && self.can_query();
         !is_queried || remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt).is_ok_and(|answer| answer.is_success())
+    }
+
+    /// Returns the message of a scheduler that cannot start a task on `host`.
+    pub fn start_failure(&self, host: &Host, interrupt: &Interrupt) -> Option<String> {
+        let remote = Remote::new(host, &self.config.ssh, &self.environment);
+        if remote.is_here() {
+            return None;
+        }
+        let answer = remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt).ok()?;
+        answer.stderr.lines().find_map(UnstartedHost::parse).map(|host| host.description().to_owned())
     }
 
     /// Returns true if `file` exists on `host`, as far as commands can run there.
     pub fn has_file(&self, host: &Host, file: &Path, interrupt: &Interrupt) -> bool {
         let remote = Remote::new(host, &self.config.ssh, &self.environment);
-        if remote.is_here() || !self.config.starter.uses_ssh() {
+        if remote.is_here() || !self.can_query() {
             return file.exists();
         }
         let line = ["test", "-e", &file.display().to_string()];
@@ -196,7 +212,10 @@ impl Launcher<'_> {
     /// Returns the commands that [`copy_worker`](Launcher::copy_worker) would run.
     pub fn copy_commands(&self) -> Vec<String> {
         let Launcher { config, environment, hosts, .. } = self;
-        self.sync.as_ref().map(|sync| sync.command_lines(hosts, &config.ssh, environment)).unwrap_or_default()
+        self.sync
+            .as_ref()
+            .map(|sync| sync.command_lines(hosts, &config.ssh.without_task(), environment))
+            .unwrap_or_default()
     }
 
     /// Copies the worker to all hosts if `--sync` is given; `report` gets a line for each host.
@@ -217,7 +236,18 @@ impl Launcher<'_> {
     ) -> anyhow::Result<()> {
         let Launcher { config, environment, .. } = self;
         let Some(sync) = &self.sync else { return Ok(()) };
-        sync.run(hosts, &config.ssh, environment, interrupt, report)
+        sync.run(hosts, &config.ssh.without_task(), environment, interrupt, report)
+    }
+
+    /// Copies the worker as [`copy_worker`](Launcher::copy_worker), but returns the hosts on which the copy failed.
+    pub fn copy_worker_to_reachable(
+        &self,
+        interrupt: &Interrupt,
+        report: impl Fn(&str) + Send + std::marker::Sync,
+    ) -> anyhow::Result<Vec<CopyFailure>> {
+        let Launcher { config, environment, hosts, .. } = self;
+        let Some(sync) = &self.sync else { return Ok(Vec::new()) };
+        sync.copy_to_reachable(hosts, &config.ssh.without_task(), environment, interrupt, report)
     }
 
     /// Returns the path of the worker on this machine.

@@ -46,7 +46,9 @@ pub struct JobEnd {
     pub shortage: Option<MemoryShortage>,
     /// Processes that caused a failure; empty if none can be named.
     pub culprits: Vec<u32>,
-    /// True if one of them reported an error before it exited.
+    /// Host on which the scheduler could not start the job.
+    pub unstarted_host: Option<String>,
+    /// True if one of the culprits reported an error before it exited.
     pub is_own_error: bool,
     /// Time at which the end was detected; the processes end later.
     pub detected: Instant,
@@ -91,9 +93,8 @@ impl JobLaunch<'_> {
         query: HostQuery,
         mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
     ) -> anyhow::Result<JobEnd> {
-        let mut log = File::create(self.unfinished_log()).map_err(|error| self.log_error(error))?;
+        let mut log = self.create_log(starter)?;
         let command = self.command(starter);
-        writeln!(log, "+ {}", shell::join(&command)).map_err(|error| self.log_error(error))?;
         if starter.reads_hostfile(&self.servers)
             && let Some(text) = self.hostfile_text()
         {
@@ -121,7 +122,18 @@ impl JobLaunch<'_> {
         });
         let (ended, detected) = ended?;
         let (shortage, is_own_error) = (watch.shortage(), watch.is_own_error());
-        Ok(JobEnd { ended, shortage, culprits: watch.culprits().to_vec(), is_own_error, detected })
+        let (culprits, unstarted_host) = (watch.culprits().to_vec(), watch.unstarted_host().map(str::to_owned));
+        Ok(JobEnd { ended, shortage, culprits, unstarted_host, is_own_error, detected })
+    }
+
+    /// Creates the log, with the command as its first line.
+    pub fn create_log(&self, starter: Starter) -> anyhow::Result<File> {
+        let create = || -> io::Result<File> {
+            let mut log = File::create(self.unfinished_log())?;
+            writeln!(log, "+ {}", self.command_line(starter))?;
+            Ok(log)
+        };
+        create().map_err(|error| self.log_error(error))
     }
 
     /// Returns the record that rank 0 of a job with exit status 0 wrote, or why there is none.

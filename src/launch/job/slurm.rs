@@ -10,6 +10,7 @@ use ringmark_core::host::host_list::compact;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::cluster::remote::HOST;
 use crate::launch::job::job_launch::{JobLaunch, MAX_HOSTS_ON_LINE, ServerRanks, nccl_interface};
 use crate::launch::job::mpirun::TRANSPORTS;
 use crate::launch::local::environment::LaunchEnvironment;
@@ -40,6 +41,9 @@ const REQUEST_VARIABLES: [&str; 16] = [
 /// at the end of MPI_Init, and in a job of fewer hosts than TreeWidth (50) every host is its own root: no host waits,
 /// and a rank still in MPI_Init gets a message that it cannot handle (a segmentation fault).
 const FENCE: &str = "SLURM_PMIX_FENCE";
+
+/// Options of a step that shares the allocation with other steps.
+const SHARED_STEP: [&str; 4] = ["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"];
 
 /// GPU request of a job step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +112,12 @@ impl Allocation {
     }
 }
 
+/// Returns `hosts` in the order in which srun numbers their ranks: that of the allocation. Hosts outside of it stay last.
+pub fn in_rank_order(hosts: Hosts, environment: &LaunchEnvironment) -> anyhow::Result<Hosts> {
+    let Some(list) = environment.scheduler.get("SLURM_JOB_NODELIST") else { return Ok(hosts) };
+    Ok(hosts.sorted_like(&host_names(list)?))
+}
+
 /// Returns the ID of the allocation that this process runs in.
 pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
@@ -125,12 +135,9 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
 /// comma.
 pub fn command_line(job: &JobLaunch, gpus: StepGpus) -> Vec<String> {
     let JobLaunch { case, hosts, options, environment, .. } = job;
-    let mut line: Vec<String> = vec!["env".to_owned()];
+    let mut line = without_requests(environment);
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    for name in REQUEST_VARIABLES.iter().filter(|name| environment.scheduler.contains_key(**name)) {
-        add(&["-u", name]);
-    }
     if !environment.scheduler.contains_key(FENCE) {
         add(&[&format!("{FENCE}=ring")]);
     }
@@ -174,7 +181,7 @@ pub fn command_line(job: &JobLaunch, gpus: StepGpus) -> Vec<String> {
             add(&[&format!("--nodelist={list}"), "--distribution=arbitrary"]);
         }
     }
-    add(&["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
+    add(&SHARED_STEP);
     match gpus {
         // No --gpu-bind: with "none" Slurm sets no device list, and ranks would see the GPUs of other jobs.
         StepGpus::OnePerRank if all.len() == names.len() => add(&[&gpus_per_host]),
@@ -190,6 +197,20 @@ pub fn command_line(job: &JobLaunch, gpus: StepGpus) -> Vec<String> {
     }
     line.extend(options.arguments.iter().chain(&job.program).cloned());
     line
+}
+
+/// Returns the command that runs a shell command on a [`HOST`] of the allocation.
+pub fn task_command(environment: &LaunchEnvironment) -> Vec<String> {
+    let mut line = without_requests(environment);
+    line.extend(["srun", "--nodes=1", "--ntasks=1", &format!("--nodelist={HOST}")].map(str::to_owned));
+    line.extend(SHARED_STEP.iter().copied().chain(["--export=ALL", "sh", "-c"]).map(str::to_owned));
+    line
+}
+
+/// Returns `env` with options that remove the allocation's requests.
+fn without_requests(environment: &LaunchEnvironment) -> Vec<String> {
+    let set = REQUEST_VARIABLES.iter().filter(|name| environment.scheduler.contains_key(**name));
+    ["env"].into_iter().chain(set.flat_map(|name| ["-u", name])).map(str::to_owned).collect()
 }
 
 /// Expands `a[1-2],b` to a1, a2 and b.
@@ -326,6 +347,13 @@ mod tests {
         change(&mut options);
         let job = JobLaunch { servers, ..JobLaunch::example(case, "a:8,b:8", options, environment.clone()) };
         command_line(&job, gpus).join(" ")
+    }
+
+    #[test]
+    fn task_runs_beside_others_without_the_requests_of_the_allocation() {
+        let scheduler = variables(&[("SLURM_CPUS_PER_TASK", "4"), ("SLURM_JOB_ID", "7")]);
+        let environment = LaunchEnvironment { scheduler, ..LaunchEnvironment::default() };
+        expect!["env -u SLURM_CPUS_PER_TASK srun --nodes=1 --ntasks=1 --nodelist=HOST --cpu-bind=none --overcommit --overlap --mem=0 --export=ALL sh -c"].assert_eq(&task_command(&environment).join(" "));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
+use crate::launch::cluster::remote::{HOST, TaskCommand};
 use crate::launch::job::gridengine;
 use crate::launch::job::job_launch::{JobLaunch, ServerRanks};
 use crate::launch::job::mpirun::{self, RemoteShell};
@@ -119,6 +120,17 @@ impl Starter {
     /// Returns true if it reaches other hosts by ssh, which the launcher may then use as well.
     pub fn uses_ssh(self) -> bool {
         self == Starter::Mpirun
+    }
+
+    /// Returns the command that runs a shell command on a host of the scheduler's job.
+    pub fn task_command(self, environment: &LaunchEnvironment) -> Option<TaskCommand> {
+        let (words, is_for_this_machine) = match self {
+            Starter::Mpirun => return None,
+            Starter::Slurm(_) => (slurm::task_command(environment), true),
+            // A task on this machine would need another slot.
+            Starter::GridEngine => (["qrsh", "-inherit", HOST].map(str::to_owned).to_vec(), false),
+        };
+        Some(TaskCommand { words, is_for_this_machine })
     }
 
     /// Returns true if its ranks are certain to run on GPUs.

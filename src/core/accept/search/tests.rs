@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::accept::fleet::{Metric, Test};
+use crate::accept::fleet::{Metric, Outcome, Test};
 use crate::accept::simulation::{Defect, SimulatedFleet};
 use crate::accept::verdict::{Cause, Judged, Verdict};
 use crate::dimension::Seconds;
@@ -287,6 +287,40 @@ fn rounds_use_each_host_once_and_end() {
             done.extend(fleet.run(&round, number));
         }
     }
+}
+
+/// A host in doubt is measured with a good partner that fails from then on, until the partner is found. Its jobs with this
+/// partner must not be planned again, although they no longer count.
+#[test]
+fn confirmation_ends_if_a_partner_is_found_by_its_jobs() {
+    const DOUBTFUL: usize = 5;
+    let healthy = fleet(HOSTS, 7, []);
+    let (search, mut done, mut partner) = (search(&healthy), Vec::new(), None);
+    let mut slowed: Vec<Job> = Vec::new();
+    let mut number = 0;
+    while let Some(round) = search.next(&[], &done) {
+        number += 1;
+        assert!(number < 100, "{round:?}");
+        let of_doubtful = round.jobs.iter().find(|job| job.hosts.len() == 2 && job.hosts.contains(&DOUBTFUL));
+        if round.stage == Stage::Confirmation && partner.is_none() {
+            partner = of_doubtful.and_then(|job| job.hosts.iter().copied().find(|host| *host != DOUBTFUL));
+        }
+        let dead = partner.map(|host| Defect::Dead { host, from: Stage::Confirmation, is_named: true });
+        let mut measured = fleet(HOSTS, 7, dead).run(&round, number);
+        // Three pairs of the doubtful host are slow once: too few for unfit, too many for fit without more measurements.
+        let is_slowed = |job: &&Job| round.stage == Stage::Pairs && slowed.len() < 3 && !slowed.contains(*job);
+        if let Some(job) = of_doubtful.filter(is_slowed) {
+            slowed.push(job.clone());
+            let job = measured.iter_mut().find(|measured| measured.job == *job).expect("a job");
+            let Outcome::Measured(readings) = &mut job.outcome else { panic!("{job:?}") };
+            readings.iter_mut().for_each(|reading| reading.value *= 0.6);
+        }
+        done.extend(measured);
+    }
+    let partner = &healthy.hosts[partner.expect("a job that confirms the doubtful host")].name;
+    assert_eq!(named(&search.verdict(&[], &done)), [unfit(partner, Cause::Intermittent)]);
+    let of_doubtful = |done: &&Measurement| done.stage == Stage::Confirmation && done.job.hosts.contains(&DOUBTFUL);
+    assert_eq!(done.iter().filter(of_doubtful).count(), Criteria::default().max_repeats as usize);
 }
 
 #[test]

@@ -25,6 +25,7 @@ use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::job_launch::ServerRanks;
 use crate::launch::job::watch::listener::{EVENT_CAPACITY, HeartbeatListener, raise_descriptor_limit};
+pub use crate::launch::job::watch::starter_output::UnstartedHost;
 use crate::launch::job::watch::watchdog::Watchdog;
 
 /// Time for which a rank tries to reach the launcher if there is no stall timeout.
@@ -173,6 +174,11 @@ impl<'a> Watch<'a> {
     /// Returns true if one of the [`culprits`](Watch::culprits) reported an error before it exited.
     pub fn is_own_error(&self) -> bool {
         self.culprits.iter().any(|process| self.watchdog.has_failed(*process))
+    }
+
+    /// Returns the name of the host on which the scheduler could not start the job.
+    pub fn unstarted_host(&self) -> Option<&str> {
+        self.watchdog.unstarted_host().map(|host| &host.name[..])
     }
 
     /// Returns true if a rank reported why it failed, or was killed.

@@ -34,6 +34,17 @@ pub struct StarterOutput {
     place: Option<(u32, String)>,
     /// Open MPI's session folder that could not be created, and the error.
     session: Option<(String, String)>,
+    /// Host on which a scheduler could not start the job.
+    unstarted: Option<UnstartedHost>,
+}
+
+/// A host on which a scheduler could not start its part of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnstartedHost {
+    /// Name of the host.
+    pub name: String,
+    /// Scheduler, its message, and the fix.
+    description: String,
 }
 
 impl StarterOutput {
@@ -61,6 +72,7 @@ impl StarterOutput {
             return Some(ProcessExit { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
         self.parse_session_failure(line.trim());
+        self.unstarted = self.unstarted.take().or_else(|| UnstartedHost::parse(line));
         let exit = parse_srun(line)?;
         let host = line.strip_prefix(SRUN_ERROR).and_then(|rest| rest.split(':').next());
         self.place = host.map(|host| (exit.rank, host.to_owned()));
@@ -87,6 +99,11 @@ impl StarterOutput {
         }
     }
 
+    /// Returns the first host on which the scheduler could not start the job.
+    pub fn unstarted(&self) -> Option<&UnstartedHost> {
+        self.unstarted.as_ref()
+    }
+
     /// Returns why Open MPI started no rank, if it could not create its session folder.
     pub fn session_failure(&self) -> Option<String> {
         let (folder, error) =
@@ -99,6 +116,31 @@ impl StarterOutput {
 
 /// Start of the messages of Slurm's srun, before the host.
 const SRUN_ERROR: &str = "srun: error: ";
+
+impl UnstartedHost {
+    /// Parses the message of srun or qrsh about a host whose daemon does not start the job:
+    /// `srun: error: Task launch for StepId=4.0 failed on node b: Communication connection failure` or
+    /// `error: executing task of job 2 failed: failed sending task to execd@b: got send error`.
+    pub fn parse(line: &str) -> Option<UnstartedHost> {
+        let described = |scheduler: &str, host_and_reason: &str, daemon: &str, query: &str| {
+            let (name, reason) = host_and_reason.trim_end().split_once(": ")?;
+            let description =
+                format!("{scheduler} cannot start ranks on {name}: {reason}: check {daemon} there ({query} {name})");
+            Some(UnstartedHost { name: name.to_owned(), description })
+        };
+        let srun = line.strip_prefix(SRUN_ERROR).and_then(|rest| rest.split_once(" failed on node "));
+        if let Some((_, rest)) = srun {
+            return described("Slurm", rest, "slurmd", "scontrol show node");
+        }
+        let (_, rest) = line.strip_prefix("error: ")?.split_once("failed sending task to execd@")?;
+        described("Grid Engine", rest, "sge_execd", "qhost -h")
+    }
+
+    /// Describes the failure and the fix.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+}
 
 /// Parses a line of Slurm's srun.
 fn parse_srun(line: &str) -> Option<ProcessExit> {
@@ -146,6 +188,8 @@ fn signal_by_name(text: &str) -> Option<Signal> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn death(rank: u32, cause: Cause) -> Option<ProcessExit> {
@@ -198,6 +242,27 @@ mod tests {
                 "Open MPI cannot create its session folder /tmp/ompi.b.0: Read-only file system: set TMPDIR to a writable folder on every host"
             )
         );
+    }
+
+    #[test]
+    fn first_host_that_a_scheduler_cannot_start_is_named() {
+        let unstarted = |lines: &[&str]| {
+            let mut output = StarterOutput::default();
+            lines.iter().for_each(|line| assert_eq!(output.parse_line(line), None));
+            output.unstarted().map(|host| (host.name.clone(), host.description().to_owned()))
+        };
+        let slurm = "srun: error: Task launch for StepId=4.0 failed on node b: Communication connection failure";
+        let found = unstarted(&[slurm, &slurm.replace("node b", "node c"), "srun: Job step aborted"]).expect("a host");
+        assert_eq!(found.0, "b");
+        expect![
+            "Slurm cannot start ranks on b: Communication connection failure: check slurmd there (scontrol show node b)"
+        ]
+        .assert_eq(&found.1);
+        let qrsh = "error: executing task of job 2 failed: failed sending task to execd@b: got send error\n";
+        let found = unstarted(&[qrsh]).expect("a host");
+        expect!["Grid Engine cannot start ranks on b: got send error: check sge_execd there (qhost -h b)"]
+            .assert_eq(&found.1);
+        assert_eq!(unstarted(&["srun: error: Application launch failed: Communication connection failure"]), None);
     }
 
     #[test]

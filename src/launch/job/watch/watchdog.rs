@@ -11,7 +11,7 @@ use crate::launch::job::job_launch::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, MAX_NAMED, process_name};
 use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};
-use crate::launch::job::watch::starter_output::{Cause, ProcessExit, StarterOutput};
+use crate::launch::job::watch::starter_output::{Cause, ProcessExit, StarterOutput, UnstartedHost};
 
 /// Time that mpirun or srun has to report a rank's end and to end the other ranks before ringmark does.
 const REPORT_GRACE: Duration = Duration::from_secs(5);
@@ -202,6 +202,10 @@ impl Watchdog {
 
     /// Returns the process that failed or died first, if known, and a description for the user.
     fn failure(&self, now: Instant) -> Option<(Option<u32>, String)> {
+        // The ranks on the other hosts are ended because of it.
+        if let Some(host) = self.unstarted_host() {
+            return Some((None, host.description().to_owned()));
+        }
         // A rank's own report of its failure is more precise than that of mpirun or srun, which only sees the exit
         // status. A rank ended by a signal sends no report; ranks that report a failure later failed because of it, and
         // ranks that reported one earlier caused it.
@@ -242,6 +246,11 @@ impl Watchdog {
                 Some((Some(number), format!("{} exited without an error message{place}", self.name(number))))
             }
         }
+    }
+
+    /// Returns the host on which the scheduler could not start the job.
+    pub fn unstarted_host(&self) -> Option<&UnstartedHost> {
+        self.starter_output.unstarted()
     }
 
     /// Returns true if a rank reported why it failed, or was killed.
