@@ -6,7 +6,7 @@
 Creates the hosts with scripts/dev/cluster.sh (needs root) and one more, from which ringmark runs. Each host has one core for a
 share of the time that is the same for all of them, so that they are as fast as each other on a machine with few cores.
 Faults: clean, quota (half of the core time), link (an outgoing rate), pair (packets between two hosts are dropped),
-dead-STAGE (a host loses its network after the first measurement of alone, pairs or groups), unreachable (a host without a
+dead-STAGE (a host loses its network after the first measurement of alone, pairs, groups or whole), unreachable (a host without a
 network), late (a login takes 7 seconds), disk (a full temporary folder), version (another build of the worker), and several of
 them at once. Without arguments: all, and clean as often as --clean. Writes a Markdown table and the folders of all runs.
 """
@@ -148,6 +148,7 @@ FAULTS = {
     "dead-alone": ("host 1: link down while hosts are alone", dead_from(1, "alone"), ["1"]),
     "dead-pairs": ("host 7: link down during the pairs", dead_from(7, "pairs"), ["7"]),
     "dead-groups": ("host 2: link down during the groups", dead_from(2, "groups"), ["2"]),
+    "dead-whole": ("host 4: link down in the whole", dead_from(4, "whole"), ["4"]),
     "unreachable": ("host 8: link down before the start", lambda cluster, out, worker: cluster.on(8, "ip link set eth0 down"), ["8"]),
     "late": ("host 3: logins take 7 s", lambda cluster, out, worker: delay_logins(cluster, 3, out), ["3"]),
     "disk": ("host 4: full temporary folder", lambda cluster, out, worker: fill_disk(cluster, 4), ["4"]),

@@ -29,16 +29,19 @@ import torch
 import torch.nn.functional as F
 
 TOKENS = 33
+LLAMA = {
+    **{"vocabulary": 256, "layers": 2, "width": 64, "heads": 4, "key_value_heads": 2, "mlp": 192},
+    **{"theta": 500000.0, "factor": 8.0, "low": 1.0, "high": 4.0, "original": 8192},
+}
 # The bias of keys has no gradient except for rounding, which a smaller eps would amplify to an update.
 ADAMW = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.1}
 # Less than the norm of all gradients.
 CLIP_NORM = 1.0
 SHAPES = {
     "gpt2-tiny": {"vocabulary": 256, "context": 256, "layers": 2, "width": 64, "heads": 4, "mlp": 256},
-    "llama-tiny": {
-        **{"vocabulary": 256, "layers": 2, "width": 64, "heads": 4, "key_value_heads": 2, "mlp": 192},
-        **{"theta": 500000.0, "factor": 8.0, "low": 1.0, "high": 4.0, "original": 8192, "is_tied": False},
-    },
+    "llama-tiny": {**LLAMA, "is_tied": False},
+    # The head of llama-1b is tied.
+    "llama-tiny-tied": {**LLAMA, "is_tied": True},
     # For comparisons by hand.
     "gpt2-124m": {"vocabulary": 50257, "context": 1024, "layers": 12, "width": 768, "heads": 12, "mlp": 3072},
 }
@@ -221,7 +224,7 @@ def norm_and_projection(values):
 
 def main():
     networks = {}
-    for keyword in ("gpt2-tiny", "llama-tiny"):
+    for keyword in ("gpt2-tiny", "llama-tiny", "llama-tiny-tied"):
         networks[keyword] = {"parameters": list(map(list, rules(keyword))), **step(keyword, torch.float64)}
         single = step(keyword, torch.float32)
         pairs = zip(networks[keyword]["gradients"], single["gradients"])

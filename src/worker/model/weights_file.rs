@@ -350,6 +350,33 @@ mod tests {
         assert_eq!((other.size(), other.kind()), (vec![4], Kind::Int64));
     }
 
+    /// Public files of Llama contain bf16; those of the small networks have no head, because it is tied.
+    #[test]
+    fn public_files_of_llama_are_read_by_name() {
+        use crate::model::networks::decoder::Decoder;
+        use ringmark_core::dimension::DecoderShape;
+        for has_tied_head in [false, true] {
+            let model = || {
+                let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
+                Decoder::new(&mut tensors, &DecoderShape { has_tied_head, ..DecoderShape::LLAMA_TINY }, false);
+                tensors
+            };
+            let _generator = seeded(2);
+            let (saved, loaded) = (model(), model());
+            let half = |tensor: &Tensor| tensor.detach().to_kind(Kind::BFloat16);
+            let file: Vec<(String, Tensor)> =
+                saved.parameters.iter().map(|named| (named.name.clone(), half(&named.tensor))).collect();
+            assert_eq!(file.iter().any(|(name, _)| name == "lm_head.weight"), !has_tied_head);
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("model.safetensors");
+            Tensor::write_safetensors(&file, &path).expect("written");
+            load(&path, &loaded, "llama").expect("the public names");
+            for (loaded, (name, expected)) in loaded.parameters.iter().zip(&file) {
+                assert_eq!(loaded.tensor, expected.to_kind(Kind::Float), "{name}");
+            }
+        }
+    }
+
     #[test]
     fn public_files_of_gpt2_are_read_by_name() {
         use crate::model::networks::decoder::Decoder;

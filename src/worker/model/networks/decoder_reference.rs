@@ -89,8 +89,13 @@ impl Drawn {
     }
 }
 
+/// Returns the shape of a network, with `-tied` after its name that with a tied head.
 fn shape(keyword: &str) -> &'static DecoderShape {
-    keyword.parse::<Model>().expect("a network").facts().decoder_shape().expect("a decoder")
+    let of = |keyword: &str| keyword.parse::<Model>().expect("a network").facts().decoder_shape().expect("a decoder");
+    match keyword.strip_suffix("-tied") {
+        Some(untied) => Box::leak(Box::new(DecoderShape { has_tied_head: true, ..*of(untied) })),
+        None => of(keyword),
+    }
 }
 
 fn assert_near(what: &str, built: f64, expected: f64, tolerance: f64) {
