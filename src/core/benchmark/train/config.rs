@@ -170,7 +170,7 @@ config_options! {
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
-            "Divide the images of all ranks (batch size x ranks) by these weights: one per rank (3,1) or one per rank \
+            "Divide the images or sequences of all ranks (batch size x ranks) by these weights: one per rank (3,1) or one per rank \
              of each host (a=3,b=1); auto measures the speed of each rank first")
             .default_is("the same for every rank"),
         /// Precision of the training step.
