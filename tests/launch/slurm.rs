@@ -72,9 +72,9 @@ fn accept_under_slurm_names_unfit_hosts() {
         [fit(first), fit(second), unfit(corrupt, Cause::Corruption), unfit(lost, Cause::Failure)],
         "{text}"
     );
-    let failure = &verdict.hosts[3].evidence[0].text;
+    // The first job after slurmd was killed may have started already, and hang.
     assert!(
-        failure.contains(&format!("Slurm cannot start ranks on {lost}: Communication connection failure: ")),
+        text.contains(&format!("Slurm cannot start ranks on {lost}: Communication connection failure: ")),
         "{text}"
     );
     assert!(text.contains("facts: examining 4 hosts\ninterface: eth0"), "{text}");

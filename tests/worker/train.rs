@@ -744,7 +744,7 @@ fn invalid_options_are_rejected_with_a_reason() {
         error: --backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto
         error: invalid value 'fp8' for '--dtype <TYPE>'
           tip: use fp32, tf32, fp16 or bf16
-        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT, slow:RANK:PERCENT
+        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, flip:ITERATION:RANK:BIT, slow:RANK:PERCENT, kill:ITERATION:RANK, stop:ITERATION:RANK, link:ITERATION:RANK, random:MTBF:SEED:KINDS
 
         For more information, try '--help'.
         error: --dtype tf32 needs a GPU of compute capability 8.0 or higher, but this rank uses the CPU: use fp32 or bf16

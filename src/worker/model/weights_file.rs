@@ -355,10 +355,11 @@ mod tests {
     fn public_files_of_llama_are_read_by_name() {
         use crate::model::networks::decoder::Decoder;
         use ringmark_core::dimension::DecoderShape;
-        for has_tied_head in [false, true] {
+        const TIED: DecoderShape = DecoderShape { has_tied_head: true, ..DecoderShape::LLAMA_TINY };
+        for shape in [&DecoderShape::LLAMA_TINY, &TIED] {
             let model = || {
                 let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
-                Decoder::new(&mut tensors, &DecoderShape { has_tied_head, ..DecoderShape::LLAMA_TINY }, false);
+                Decoder::new(&mut tensors, shape, false);
                 tensors
             };
             let _generator = seeded(2);
@@ -366,7 +367,7 @@ mod tests {
             let half = |tensor: &Tensor| tensor.detach().to_kind(Kind::BFloat16);
             let file: Vec<(String, Tensor)> =
                 saved.parameters.iter().map(|named| (named.name.clone(), half(&named.tensor))).collect();
-            assert_eq!(file.iter().any(|(name, _)| name == "lm_head.weight"), !has_tied_head);
+            assert_eq!(file.iter().any(|(name, _)| name == "lm_head.weight"), !shape.has_tied_head);
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("model.safetensors");
             Tensor::write_safetensors(&file, &path).expect("written");
