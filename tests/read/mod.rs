@@ -14,6 +14,7 @@ mod extract_other_tools;
 mod extract_unreliable;
 mod figures;
 mod fleet;
+mod goodput;
 mod kv_store_tables;
 mod predict;
 mod predict_kv_stores;

@@ -1,5 +1,6 @@
 //! Runs one job of a session: starts and watches it, and derives its outcome from its end and its record.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
@@ -84,7 +85,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         look(&mut follower, WatchedRanks::none());
         let query = |rank: u32, line: &[&str]| self.launcher.query_host(&launch, rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
-        let mut times = JobTimes { start, last_iteration: start, continued: None };
+        let mut times = JobTimes { iterations: VecDeque::from([start]), start, continued: None };
         let end = launch.run(self.launch.starter, limits, interrupt, &query, |event| match event {
             JobEvent::Block(block) => {
                 times.update(block, Instant::now());
@@ -139,7 +140,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
                 iteration,
                 redone: 0,
                 stopped,
-                detection: seconds(end.detected.saturating_duration_since(times.last_iteration)),
+                detection: seconds(end.detected.saturating_duration_since(times.last_iteration(end.detected))),
                 stop: seconds(now - end.detected),
                 start: None,
                 load: None,
@@ -223,23 +224,34 @@ impl<B: Benchmark> JobRunner<'_, B> {
     }
 }
 
+/// Arrivals of iterations that are kept. Only few arrive while a job is being ended.
+const MAX_ARRIVALS: usize = 1024;
+
 /// Times of a job, from its output.
 struct JobTimes {
     start: Instant,
-    /// Arrival of the line of the last iteration; the start before the first one.
-    last_iteration: Instant,
+    /// Latest arrivals of lines of iterations; the start before the first one.
+    iterations: VecDeque<Instant>,
     /// Start and load times of a job that continues after an interruption.
     continued: Option<[Seconds; 2]>,
 }
 
 impl JobTimes {
     fn update(&mut self, block: &[u8], now: Instant) {
+        let mut has_iterations = false;
         for line in split_lines(block) {
-            if matches!(dlperf::parse(line), LogLine::Iteration { .. }) {
-                self.last_iteration = now;
-            }
+            has_iterations |= matches!(dlperf::parse(line), LogLine::Iteration { .. });
             self.continued = interruption::parse_times(line).or(self.continued);
         }
+        if has_iterations {
+            self.iterations.truncate(MAX_ARRIVALS - 1);
+            self.iterations.push_front(now);
+        }
+    }
+
+    /// Returns the last arrival of an iteration until `detected`. A rank that was stopped prints more when it is ended.
+    fn last_iteration(&self, detected: Instant) -> Instant {
+        self.iterations.iter().copied().find(|arrival| *arrival <= detected).unwrap_or(self.start)
     }
 }
 
@@ -287,5 +299,26 @@ pub fn failure_of<R: Record>(starter: Starter, end: &ProcessOutcome, record: &Re
             let recorded = record.failure().filter(|_| matches!(end, ProcessOutcome::Exited(..)));
             recorded.or_else(|| end.failure(starter))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterations_that_are_printed_at_the_end_do_not_count() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let line = b"INFO:root:Epoch[0] Batch[1]\tSpeed: 257.48 samples/sec\tloss=2.527156\n";
+        let mut times = JobTimes { iterations: VecDeque::from([start]), start, continued: None };
+        assert_eq!(times.last_iteration(at(1)), start);
+        for seconds in [2, 3, 15] {
+            times.update(line, at(seconds));
+        }
+        times.update(b"# restarted\n", at(16));
+        assert_eq!([1, 2, 13, 15].map(|detected| times.last_iteration(at(detected))), [0, 2, 3, 15].map(at));
+        (0..3000).for_each(|seconds| times.update(line, at(20 + seconds)));
+        assert_eq!((times.iterations.len(), times.last_iteration(at(5000))), (MAX_ARRIVALS, at(3019)));
     }
 }

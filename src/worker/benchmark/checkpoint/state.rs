@@ -139,8 +139,10 @@ fn fill(words: &Tensor) -> Result<()> {
 
 /// Allocates `bytes` of host memory that begins at a page.
 fn aligned(bytes: usize, is_pinned: bool) -> Result<HostArray> {
-    let length = bytes + PAGE as usize;
-    let array = if is_pinned { HostArray::pinned(length, Kind::Uint8) } else { HostArray::zeros(length, Kind::Uint8) }?;
+    if !is_pinned {
+        return HostArray::on_huge_pages(bytes);
+    }
+    let array = HostArray::pinned(bytes + PAGE as usize, Kind::Uint8)?;
     let offset = array.tensor().data_ptr().cast::<u8>().align_offset(PAGE as usize);
     HostArray::new(array.tensor().f_narrow(0, offset as i64, bytes as i64)?)
 }

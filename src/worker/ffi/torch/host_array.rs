@@ -10,6 +10,9 @@ use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::shim;
 
+/// Bytes of a huge page on x86-64, and on aarch64 with pages of 4 kB.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// A flat tensor of one type in host memory, shared by several threads.
 pub struct HostArray {
     tensor: Tensor,
@@ -37,6 +40,18 @@ impl HostArray {
 
     pub fn zeros(elements: usize, kind: Kind) -> Result<HostArray> {
         HostArray::new(Tensor::f_zeros([elements as i64], (kind, Device::Cpu))?)
+    }
+
+    /// Allocates zeroed bytes that begin at a huge page, on huge pages if the kernel has them: direct I/O describes them
+    /// to the device in fewer parts.
+    pub fn on_huge_pages(bytes: usize) -> Result<HostArray> {
+        let all = Tensor::f_empty([(bytes + HUGE_PAGE) as i64], (Kind::Uint8, Device::Cpu))?;
+        let offset = all.data_ptr().cast::<u8>().align_offset(HUGE_PAGE);
+        let tensor = all.f_narrow(0, offset as i64, bytes as i64)?;
+        // SAFETY: the range belongs to the tensor, and its content does not change. An error leaves small pages.
+        unsafe { libc::madvise(tensor.data_ptr(), bytes, libc::MADV_HUGEPAGE) };
+        let _ = tensor.shallow_clone().f_zero_()?;
+        HostArray::new(tensor)
     }
 
     /// Allocates pinned memory, zeroed.

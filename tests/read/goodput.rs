@@ -1,0 +1,26 @@
+//! Report of a committed result of `ringmark goodput`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::golden::assert_golden;
+use crate::support::sandbox::{refused, ringmark, succeeds};
+
+#[test]
+fn committed_result_is_reported() {
+    let result = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/goodput-4-hosts");
+    assert_golden("goodput.txt", &succeeds(ringmark("report").arg(&result)));
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("page.html");
+    succeeds(ringmark("report").arg(&result).arg("-o").arg(&page));
+    let page = fs::read_to_string(page).expect("written");
+    // Twelve failures in three runs.
+    for step in ["stop: ", "start: ", "load: "] {
+        assert_eq!(page.matches(&format!("<title>{step}")).count(), 12, "{step}");
+    }
+    assert!(page.contains("<title>redo: ") && page.contains("<title>detect: "), "no lost time");
+    let refusal = refused(ringmark("report --warmup 3").arg(&result), 2);
+    assert!(refusal.contains("--warmup, --published and --price do not apply to "), "{refusal}");
+    let two = refused(ringmark("report").arg(&result).arg(&result), 2);
+    assert!(two.contains("contains a result of goodput: report it alone"), "{two}");
+}
