@@ -1,28 +1,15 @@
 //! Report of a fleet that `ringmark accept` tested: its verdict, hosts and pairs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::Context;
 use ringmark_core::accept::{Journal, Search, VERDICT, Verdict};
-use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
 use crate::read::load::folder::name_of;
 use crate::read::show::page::content::fleet;
 use crate::read::show::page::document::{Document, Link};
-
-/// Returns the folder among `folders` with a journal; `None` if none has one. Rejects several folders.
-pub fn find(folders: &[PathBuf]) -> anyhow::Result<Option<(&Path, Journal)>> {
-    for folder in folders {
-        let Some(journal) = Journal::find(folder)? else { continue };
-        if folders.len() > 1 {
-            bail!(usage(anyhow!("{} contains an acceptance: report it alone", folder.display())));
-        }
-        return Ok(Some((folder, journal)));
-    }
-    Ok(None)
-}
 
 /// Returns the verdict of the run, or the one that the measurements support if it was interrupted.
 pub fn verdict(folder: &Path, journal: &Journal) -> anyhow::Result<Verdict> {
@@ -47,8 +34,7 @@ pub fn document(folder: &Path, journal: &Journal, verdict: &Verdict, links: &[Li
         title: name_of(folder)?,
         provenance: vec![format!("ringmark {} \u{b7} resume with: {}", header.program, shell::join(&header.command))],
         links: links.to_vec(),
-        headlines: Vec::new(),
-        findings: Vec::new(),
         sections: vec![fleet::section(journal, verdict)],
+        ..Document::default()
     })
 }

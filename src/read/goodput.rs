@@ -1,10 +1,8 @@
 //! Report of training under failures that `ringmark goodput` measured.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{anyhow, bail};
 use ringmark_core::goodput::Goodput;
-use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
 use crate::read::load::folder::name_of;
@@ -12,19 +10,6 @@ use crate::read::show::page::content::goodput;
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::text;
 use crate::read::show::text::{Medium, WIDTH};
-
-/// Returns the folder among `folders` with a result of `ringmark goodput`; `None` if none has one. Rejects several
-/// folders.
-pub fn find(folders: &[PathBuf]) -> anyhow::Result<Option<(&Path, Goodput)>> {
-    for folder in folders {
-        let Some(goodput) = Goodput::find(folder)? else { continue };
-        if folders.len() > 1 {
-            bail!(usage(anyhow!("{} contains a result of goodput: report it alone", folder.display())));
-        }
-        return Ok(Some((folder, goodput)));
-    }
-    Ok(None)
-}
 
 /// Returns the report.
 pub fn document(folder: &Path, goodput: &Goodput, links: &[Link]) -> anyhow::Result<Document> {
@@ -43,12 +28,5 @@ pub fn tables(goodput: &Goodput) -> String {
 }
 
 fn plain(goodput: &Goodput) -> Document {
-    Document {
-        title: goodput.what.clone(),
-        provenance: Vec::new(),
-        links: Vec::new(),
-        headlines: Vec::new(),
-        findings: Vec::new(),
-        sections: vec![goodput::section(goodput)],
-    }
+    Document { title: goodput.what.clone(), sections: vec![goodput::section(goodput)], ..Document::default() }
 }

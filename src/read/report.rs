@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
+use ringmark_core::accept::Journal;
 use ringmark_core::file::run_name::RunName;
+use ringmark_core::goodput::Goodput;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
@@ -48,13 +50,20 @@ pub struct ReportConfig {
 }
 
 impl ReportConfig {
-    /// Rejects options for sweeps.
-    fn check_is_plain(&self, folder: &Path) -> anyhow::Result<()> {
-        ensure!(
-            self.warmup.is_none() && self.price.is_none() && !self.published,
-            usage(anyhow!("--warmup, --published and --price do not apply to {}: omit them", folder.display()))
-        );
-        Ok(())
+    /// Returns the folder in which `find` finds a result that is no sweep; `None` if there is none. Rejects other folders
+    /// beside it, and options for sweeps. `what` describes the result.
+    fn alone<T>(&self, what: &str, find: fn(&Path) -> anyhow::Result<Option<T>>) -> anyhow::Result<Option<(&Path, T)>> {
+        for folder in &self.folders {
+            let Some(found) = find(folder)? else { continue };
+            let name = folder.display();
+            ensure!(self.folders.len() == 1, usage(anyhow!("{name} contains {what}: report it alone")));
+            ensure!(
+                self.warmup.is_none() && self.price.is_none() && !self.published,
+                usage(anyhow!("--warmup, --published and --price do not apply to {name}: omit them"))
+            );
+            return Ok(Some((folder, found)));
+        }
+        Ok(None)
     }
 }
 
@@ -96,14 +105,12 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
     let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
-    if let Some((folder, journal)) = accept::find(&config.folders)? {
-        config.check_is_plain(folder)?;
+    if let Some((folder, journal)) = config.alone("an acceptance", Journal::find)? {
         let verdict = accept::verdict(folder, &journal)?;
         let is_instead = config.json.write(&verdict)?;
         return write(config, format, is_instead, &accept::document(folder, &journal, &verdict, &config.links)?);
     }
-    if let Some((folder, goodput)) = goodput::find(&config.folders)? {
-        config.check_is_plain(folder)?;
+    if let Some((folder, goodput)) = config.alone("a result of goodput", Goodput::find)? {
         let is_instead = config.json.write(&goodput)?;
         return write(config, format, is_instead, &goodput::document(folder, &goodput, &config.links)?);
     }

@@ -102,15 +102,14 @@ impl Account {
         };
         let failures = interruptions(&record.header.resumptions).count() as u32;
         let outcome = Outcome { work: useful, lost, failures };
-        let config = &record.header.config;
-        let samples = config.joined_batch(record.header.ranks.len() as u32) as f64 * f64::from(end.iterations);
+        let units = record.header.units_per_iteration() * f64::from(end.iterations);
         Some(Account {
             failures,
             wall: Seconds(outcome.wall()),
             useful: end.wall,
             lost,
             goodput: outcome.goodput(),
-            speed: UnitsPerSecond(samples * config.batch().units_per_sample() / outcome.wall()),
+            speed: UnitsPerSecond(units / outcome.wall()),
             activities,
         })
     }

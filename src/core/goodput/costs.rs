@@ -91,15 +91,13 @@ impl MeasuredRuns {
             undisturbed.iter().map(|run| Some(run.speed(run.header.config.warmup as usize)?.0)).collect();
         let speed = speeds.as_deref().and_then(mean).context("an undisturbed run has no iterations after warm-up")?;
         let header = &undisturbed[0].header;
-        let config = &header.config;
-        let units = config.joined_batch(header.ranks.len() as u32) as f64 * config.batch().units_per_sample();
         let records = undisturbed.iter().chain(trials.iter().flat_map(|(_, runs)| runs));
         let writes: Vec<CheckpointWrite> =
             records.filter_map(|run| run.end.as_ref()).flat_map(|end| end.checkpoints.iter().copied()).collect();
         Ok(MeasuredRuns {
-            iteration: Seconds(units / speed),
+            iteration: Seconds(header.units_per_iteration() / speed),
             speed: UnitsPerSecond(speed),
-            checkpoint: checkpoint(config.learning.checkpoint_mode, &writes)?,
+            checkpoint: checkpoint(header.config.learning.checkpoint_mode, &writes)?,
             failures: failures(trials)?,
         })
     }

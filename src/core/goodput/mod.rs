@@ -9,10 +9,9 @@
 pub mod account;
 pub mod costs;
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +19,7 @@ pub use crate::goodput::account::{Account, Activity, TimeUse};
 pub use crate::goodput::costs::{CheckpointTimes, FailureTimes, HostPrediction, MeasuredRuns, RunLength};
 
 use crate::dimension::{Case, Seconds, UnitsPerSecond, WorkUnit};
+use crate::file::{atomic_file, schema};
 use crate::stats::allreduce_model::Band;
 
 /// Name of the file.
@@ -92,11 +92,7 @@ impl Goodput {
         if !path.is_file() {
             return Ok(None);
         }
-        let read = || -> anyhow::Result<Goodput> {
-            let goodput: Goodput = serde_json::from_slice(&fs::read(&path)?)?;
-            ensure!(goodput.kind == KIND && goodput.schema == SCHEMA, "not version {SCHEMA} of {KIND}");
-            Ok(goodput)
-        };
+        let read = || schema::read_document(atomic_file::open(&path)?, KIND, SCHEMA, "goodput result");
         read().map(Some).with_context(|| path.display().to_string())
     }
 }

@@ -277,14 +277,9 @@ impl Conditions {
         Some(self.interval / self.expected_part(self.interval))
     }
 
-    /// Simulates a run with `work` seconds of useful work, its duration without checkpoints and failures. `None` as in
+    /// Simulates a run with `work` seconds of useful work, its duration without checkpoints and failures. Each failure is of
+    /// one of several kinds, all with the same probability, whose restarts take different times. `None` as in
     /// [`Conditions::expected_wall`].
-    pub fn simulate(&self, work: f64, random: &mut Random) -> Option<Outcome> {
-        self.simulate_kinds(work, &[self.costs.restart], random)
-    }
-
-    /// Simulates a run as [`Conditions::simulate`]. Each failure is of one of several kinds, all with the same
-    /// probability, whose restarts take different times.
     fn simulate_kinds(&self, work: f64, restarts: &[Restart<f64>], random: &mut Random) -> Option<Outcome> {
         self.expected_wall(work)?;
         Some(self.simulate_failures(work, || Failure {
@@ -450,6 +445,13 @@ mod tests {
 
     fn assert_close(actual: f64, expected: f64, tolerance: f64) {
         assert!((actual - expected).abs() <= tolerance, "{actual}, expected {expected} +- {tolerance}");
+    }
+
+    impl Conditions {
+        /// Simulates a run with failures of one kind.
+        fn simulate(&self, work: f64, random: &mut Random) -> Option<Outcome> {
+            self.simulate_kinds(work, &[self.costs.restart], random)
+        }
     }
 
     /// Returns the means of the simulated runs: wall time with its standard error, and failures.

@@ -97,7 +97,8 @@ impl Acceptance<'_> {
         let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
         let earlier = self.earlier()?;
         let interrupt = Interrupt::install()?;
-        let failed_copies = self.launcher.copy_worker_to_reachable(&interrupt, |line| printer.line(line))?;
+        let failed_copies =
+            self.launcher.failed_copies(self.launcher.hosts(), &interrupt, |line| printer.line(line))?;
         failed_copies.iter().for_each(|failure| printer.line(&format!("sync to {failure}")));
         let mut facts = self.collect_facts(&interrupt, &printer)?;
         facts.add_failed_copies(&failed_copies, self.launcher.hosts());

@@ -59,6 +59,15 @@ pub struct CopyFailure {
     pub fix: String,
 }
 
+impl CopyFailure {
+    /// Turns all failures into one error, which names every host.
+    pub fn refuse(failures: &[CopyFailure]) -> anyhow::Result<()> {
+        let lines: Vec<String> = failures.iter().map(CopyFailure::to_string).collect();
+        ensure!(lines.is_empty(), "{}", lines.join("\n"));
+        Ok(())
+    }
+}
+
 impl fmt::Display for CopyFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}: {}", self.host, self.what, self.fix)
@@ -93,24 +102,8 @@ impl Sync {
         hosts.iter().map(line).collect()
     }
 
-    /// Copies to all `hosts` in parallel; `report` gets a line for each as soon as it is done. All failures are one
-    /// error that names every host.
+    /// Copies to all `hosts` in parallel; `report` gets a line for each as soon as it is done. Returns the failures.
     pub fn run(
-        &self,
-        hosts: &[Host],
-        ssh: &SshOptions,
-        environment: &LaunchEnvironment,
-        interrupt: &Interrupt,
-        report: impl Fn(&str) + std::marker::Sync,
-    ) -> anyhow::Result<()> {
-        let failures = self.copy_to_reachable(hosts, ssh, environment, interrupt, report)?;
-        let lines: Vec<String> = failures.iter().map(CopyFailure::to_string).collect();
-        ensure!(lines.is_empty(), "{}", lines.join("\n"));
-        Ok(())
-    }
-
-    /// Copies as [`run`](Sync::run), but returns the hosts on which the copy failed.
-    pub fn copy_to_reachable(
         &self,
         hosts: &[Host],
         ssh: &SshOptions,

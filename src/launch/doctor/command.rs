@@ -8,7 +8,7 @@ use ringmark_core::dimension::DeviceChoice;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::SshOptions;
-use crate::launch::cluster::sync::Sync;
+use crate::launch::cluster::sync::{CopyFailure, Sync};
 use crate::launch::doctor::checks::finding::{Finding, Severity};
 use crate::launch::doctor::examination::{Examination, examine};
 use crate::launch::doctor::host::InspectionSettings;
@@ -60,7 +60,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     let interrupt = Interrupt::install()?;
     if let Some(sync) = &sync {
         // To standard error, because standard output may be JSON.
-        sync.run(&config.hosts, &config.ssh, &environment, &interrupt, print_error)?;
+        CopyFailure::refuse(&sync.run(&config.hosts, &config.ssh, &environment, &interrupt, print_error)?)?;
     }
     let visit = InspectionSettings {
         worker: sync.as_ref().map_or(&worker, Sync::worker),

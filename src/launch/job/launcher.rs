@@ -179,27 +179,25 @@ impl Launcher<'_> {
 
     /// Returns true if a command ran on `host`, or if commands cannot run there because the starter does not use ssh.
     pub fn answers(&self, host: &Host, interrupt: &Interrupt) -> bool {
+        let answer = |remote: Remote| remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt);
+        self.queried(host).is_none_or(|remote| answer(remote).is_ok_and(|answer| answer.is_success()))
+    }
+
+    /// Returns another host than this machine, if commands can run there.
+    fn queried(&self, host: &Host) -> Option<Remote> {
         let remote = Remote::new(host, &self.config.ssh, &self.environment);
-        let is_queried = !remote.is_here() && self.can_query();
-        !is_queried || remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt).is_ok_and(|answer| answer.is_success())
+        (!remote.is_here() && self.can_query()).then_some(remote)
     }
 
     /// Returns the message of a scheduler that cannot start a task on `host`.
     pub fn start_failure(&self, host: &Host, interrupt: &Interrupt) -> Option<String> {
-        let remote = Remote::new(host, &self.config.ssh, &self.environment);
-        if remote.is_here() {
-            return None;
-        }
-        let answer = remote.run(&["true"], b"", QUERY_TIMEOUT, interrupt).ok()?;
+        let answer = self.queried(host)?.run(&["true"], b"", QUERY_TIMEOUT, interrupt).ok()?;
         answer.stderr.lines().find_map(UnstartedHost::parse).map(|host| host.description().to_owned())
     }
 
     /// Returns true if `file` exists on `host`, as far as commands can run there.
     pub fn has_file(&self, host: &Host, file: &Path, interrupt: &Interrupt) -> bool {
-        let remote = Remote::new(host, &self.config.ssh, &self.environment);
-        if remote.is_here() || !self.can_query() {
-            return file.exists();
-        }
+        let Some(remote) = self.queried(host) else { return file.exists() };
         let line = ["test", "-e", &file.display().to_string()];
         remote.run(&line, b"", QUERY_TIMEOUT, interrupt).is_ok_and(|answer| answer.is_success())
     }
@@ -234,20 +232,19 @@ impl Launcher<'_> {
         interrupt: &Interrupt,
         report: impl Fn(&str) + Send + std::marker::Sync,
     ) -> anyhow::Result<()> {
-        let Launcher { config, environment, .. } = self;
-        let Some(sync) = &self.sync else { return Ok(()) };
-        sync.run(hosts, &config.ssh.without_task(), environment, interrupt, report)
+        CopyFailure::refuse(&self.failed_copies(hosts, interrupt, report)?)
     }
 
-    /// Copies the worker as [`copy_worker`](Launcher::copy_worker), but returns the hosts on which the copy failed.
-    pub fn copy_worker_to_reachable(
+    /// Copies the worker as [`copy_worker_to`](Launcher::copy_worker_to), but returns the failures.
+    pub fn failed_copies(
         &self,
+        hosts: &[Host],
         interrupt: &Interrupt,
         report: impl Fn(&str) + Send + std::marker::Sync,
     ) -> anyhow::Result<Vec<CopyFailure>> {
-        let Launcher { config, environment, hosts, .. } = self;
+        let Launcher { config, environment, .. } = self;
         let Some(sync) = &self.sync else { return Ok(Vec::new()) };
-        sync.copy_to_reachable(hosts, &config.ssh.without_task(), environment, interrupt, report)
+        sync.run(hosts, &config.ssh.without_task(), environment, interrupt, report)
     }
 
     /// Returns the path of the worker on this machine.

@@ -112,14 +112,14 @@ impl Measurement<'_> {
         let GoodputConfig { mtbf, intervals, seed, hosts, .. } = self.config;
         let mtbf = Seconds(f64::from(*mtbf));
         let measured = self.measure()?;
-        let lengths = self.lengths(&measured, mtbf)?;
+        let [young_interval, best_interval] = measured.best_intervals(mtbf).context("no kind of failure")?;
+        let lengths = self.lengths(&measured, mtbf, best_interval)?;
         let mut results = Vec::new();
-        for (interval, length) in intervals.iter().zip(lengths) {
+        for (interval, (length, wall)) in intervals.iter().zip(lengths) {
             let requested = interval.to_string();
             let predicted = measured.predict(mtbf, &length, *seed);
             self.printer.line(&line_before(&requested, &length, predicted));
             let folder = format!("every_{requested}");
-            let wall = measured.expected_wall(mtbf, &length).context("no end")?;
             // Ten times as many failures as expected are next to impossible, even if few are.
             let restarts = FEW_RESTARTS * (1 + (wall.0 / mtbf.0) as u32);
             let record = self.train(&self.with_failures(&folder, &length, restarts))?.remove(0);
@@ -134,7 +134,6 @@ impl Measurement<'_> {
         }
         let sweep = &self.config.train.sweep;
         let run = sweep.axes.runs()[0];
-        let [young_interval, best_interval] = measured.best_intervals(mtbf).context("no kind of failure")?;
         let predict = |hosts: &u32| measured.predict_hosts(mtbf, run.case.nodes, *hosts, *seed);
         Ok(Goodput {
             kind: KIND.to_owned(),
@@ -168,10 +167,14 @@ impl Measurement<'_> {
         MeasuredRuns::new(&undisturbed, &trials)
     }
 
-    /// Returns the length of the run of each interval.
-    fn lengths(&self, measured: &MeasuredRuns, mtbf: Seconds) -> anyhow::Result<Vec<RunLength>> {
+    /// Returns the length and the expected wall time of the run of each interval.
+    fn lengths(
+        &self,
+        measured: &MeasuredRuns,
+        mtbf: Seconds,
+        best: Seconds,
+    ) -> anyhow::Result<Vec<(RunLength, Seconds)>> {
         let duration = self.config.duration;
-        let [_, best] = measured.best_intervals(mtbf).context("no kind of failure")?;
         let each = self.config.intervals.iter().map(|interval| {
             let time = match interval {
                 Interval::Best => best,
@@ -179,7 +182,7 @@ impl Measurement<'_> {
             };
             let length = measured.length(time, duration);
             let wall = measured.expected_wall(mtbf, &length).filter(|wall| wall.0 < LONGEST * length.work.0);
-            wall.map(|_| length).with_context(|| {
+            wall.map(|wall| (length, wall)).with_context(|| {
                 format!(
                     "--checkpoint-intervals {}: with --mtbf {mtbf:.0}, training would take more than {LONGEST} times \
                      {:.0}: use a longer MTBF or a shorter interval",

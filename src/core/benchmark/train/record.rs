@@ -116,6 +116,11 @@ impl RunHeader {
         self.resumptions.last().map_or(0, |last| last.behind)
     }
 
+    /// Returns the images or tokens of all ranks in one iteration.
+    pub fn units_per_iteration(&self) -> f64 {
+        self.config.joined_batch(self.ranks.len() as u32) as f64 * self.config.batch().units_per_sample()
+    }
+
     /// Returns the images of every rank in one iteration.
     pub fn images(&self) -> Vec<u32> {
         match &self.work_division {
@@ -285,9 +290,8 @@ impl RunRecord {
         let counted = self.iterations.get(warmup..)?;
         let ranks = self.header.ranks.len() as f64;
         let time: f64 = counted.iter().flat_map(|iteration| &iteration.step).map(|step| step.0).sum::<f64>() / ranks;
-        let config = &self.header.config;
-        let samples = config.joined_batch(self.header.ranks.len() as u32) as f64 * counted.len() as f64;
-        (time > 0.0).then(|| UnitsPerSecond(samples * config.batch().units_per_sample() / time))
+        let units = self.header.units_per_iteration() * counted.len() as f64;
+        (time > 0.0).then(|| UnitsPerSecond(units / time))
     }
 
     /// Returns the share of the steps that the update takes, without the first `warmup` iterations. `None` if no iteration

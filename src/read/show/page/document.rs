@@ -6,7 +6,7 @@ use crate::output::table::{Style, Table};
 use crate::read::analyze::assessment::Trust;
 use crate::read::show::page::charts::Chart;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Document {
     pub title: String,
     /// Time, hosts and command of each measurement.
