@@ -101,7 +101,7 @@ fn log(bytes: &[u8]) {
         baseline: false,
         case: Case::SINGLE,
         model: Model::default(),
-        batch: BatchShape::of_images(8),
+        batch: BatchShape::per_rank(8),
         dtype: Dtype::Fp32,
         kv_store: KvStore::Ring,
         run: 1,

@@ -138,7 +138,7 @@ fn resume_from_checkpoint_is_bitwise_identical() {
     let learned = |record: &RunRecord| {
         let end = record.end.as_ref().expect("an end");
         let losses: Vec<Vec<f64>> = record.iterations.iter().map(|iteration| iteration.loss.clone()).collect();
-        let validated = |epoch: &EpochEnd| epoch.validation.map(|of| (of.images, of.loss, of.top_1, of.top_5));
+        let validated = |epoch: &EpochEnd| epoch.validation.map(|of| (of.samples, of.loss, of.top_1, of.top_5));
         let epochs: Vec<_> = end.epochs.iter().map(|epoch| (epoch.epoch, epoch.loss, validated(epoch))).collect();
         (losses, epochs, end.parameter_checksums.clone())
     };

@@ -46,7 +46,7 @@ fn training_folder() -> Folder {
     let memory = MemoryShortage { taken: Bytes(15_100_000_000), total: Bytes(16_000_000_000) };
     folder.write(
         "1n1g/rn50_b16_fp32_1.log",
-        format!("ringmark: run failed: {}\n", memory.at_batch(BatchShape::of_images(16))),
+        format!("ringmark: run failed: {}\n", memory.at_batch(BatchShape::per_rank(16))),
     );
     let command = ["ringmark", "sweep", "--resume"].map(str::to_owned).into();
     let mut manifest = Manifest::new(BenchmarkKind::Train, command, Conditions::default());

@@ -262,7 +262,7 @@ fn run_with_epochs(run: u32) -> RunRecord {
         iteration: 2 * epoch,
         loss: Some(6.5),
         validation: Some(Validation {
-            images: 4,
+            samples: 4,
             loss: Some(6.0),
             top_1: Some(0.75),
             top_5: Some(1.0),
@@ -405,7 +405,7 @@ fn mlperf_resnet_needs_the_target_accuracy() {
     let mut learned = run_with_epochs(1);
     learned.header.config.image_size = Some(224);
     let end = learned.end.as_mut().expect("an end");
-    end.epochs.iter_mut().for_each(|epoch| epoch.validation.as_mut().expect("predicted").images = 50_000);
+    end.epochs.iter_mut().for_each(|epoch| epoch.validation.as_mut().expect("predicted").samples = 50_000);
     end.input = serde_json::from_value(serde_json::json!({
         "what": "1 RecordIO file with index", "items": 1_281_167, "augmentation": "imagenet", "ranks": []
     }))

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark_core::benchmark::image_input::RankImageInput;
+use ringmark_core::benchmark::data_input::RankDataInput;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Augmentation, Phase};
@@ -37,7 +37,7 @@ fn close(one: &[f64], other: &[f64], tolerance: f64) {
     }
 }
 
-fn rank_inputs(record: &RunRecord) -> &[RankImageInput] {
+fn rank_inputs(record: &RunRecord) -> &[RankDataInput] {
     &record.end.as_ref().expect("an end").input.as_ref().expect("images were read").ranks
 }
 
@@ -123,7 +123,7 @@ fn accuracy_is_reported_after_every_epoch() {
     assert_eq!((record.iterations.len(), record.header.config.iterations), (76, 76));
     let last = ends[3].validation.expect("predicted");
     assert!(
-        last.images == 101 && last.top_1 > Some(0.95) && last.top_5 >= last.top_1 && last.top_5 <= Some(1.0),
+        last.samples == 101 && last.top_1 > Some(0.95) && last.top_5 >= last.top_1 && last.top_5 <= Some(1.0),
         "{last:?}"
     );
     assert!(ends[3].loss.expect("finite") < 0.5 * ends[0].loss.expect("finite"), "{ends:?}");
@@ -136,7 +136,7 @@ fn accuracy_is_reported_after_every_epoch() {
     let two = epochs(&run(2, 16, "--lr-schedule cosine").valid_record());
     for (one, two) in ends.iter().zip(&two) {
         let (one, two) = (one.validation.expect("predicted"), two.validation.expect("predicted"));
-        assert_eq!((one.images, one.top_5), (two.images, two.top_5));
+        assert_eq!((one.samples, one.top_5), (two.samples, two.top_5));
         let [one_top_1, two_top_1] = [one, two].map(|of| of.top_1.expect("a share"));
         assert!((one_top_1 - two_top_1).abs() < 0.011, "{one:?} {two:?}");
         close(&[two.loss.expect("finite")], &[one.loss.expect("finite")], 1e-3);
@@ -356,7 +356,7 @@ fn records_without_index_are_read_in_order() {
         let record = learn(ranks, data, "").valid_record();
         let end = record.end.expect("an end");
         let validation = end.epochs.last().and_then(|epoch| epoch.validation).expect("predicted");
-        assert_eq!((end.epochs.len(), validation.images), (2, 5));
+        assert_eq!((end.epochs.len(), validation.samples), (2, 5));
         (validation.loss.expect("finite"), end.input.expect("images were read").items)
     };
     let (expected, items) = predicted(1, &by_number);
@@ -407,7 +407,7 @@ fn batches_depend_only_on_the_seed() {
     );
     let [rank] = input.ranks.as_slice() else { panic!("{input:?}") };
     // Three steps were trained, and some batches are prefetched.
-    assert!((6..=16).contains(&rank.images) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
+    assert!((6..=16).contains(&rank.samples) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
     assert_eq!((rank.threads, rank.skipped), (1, 0));
     let line = "# input: 5 images of a folder of 2 classes, ignoring 1 file that is not an image or not in a class, \
                 augmentation imagenet; rank 0: ";
@@ -471,7 +471,7 @@ fn invalid_image_fails_the_run_or_is_counted() {
     let used = rank_inputs(&record);
     assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 8);
     // The last part alone makes two batches, and prefetches at most two.
-    assert!(used.iter().all(|rank| rank.images >= 8 * 3), "{used:?}");
+    assert!(used.iter().all(|rank| rank.samples >= 8 * 3), "{used:?}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn ranks_split_the_windows_of_one_rank() {
     assert_eq!(checksum(&train(1, "--prefetch 1 --decode-threads 2").valid_record()), checksum(&alone));
 
     let last = epochs(&alone)[2].validation.expect("predicted");
-    assert_eq!((last.images, last.top_1, last.top_5), (5, None, None));
+    assert_eq!((last.samples, last.top_1, last.top_5), (5, None, None));
     let loss = last.loss.expect("finite");
     close(&[epochs(&two)[2].validation.expect("predicted").loss.expect("finite")], &[loss], 1e-5);
     let line = format!("; validation of 5 sequences: loss {loss:.4}, perplexity {:.4}, in ", loss.exp());

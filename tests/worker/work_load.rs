@@ -62,7 +62,7 @@ fn uneven_shares_match_the_global_batch() {
         {
             let (uneven, several) = run(model, (ranks, images), &options(&format!("--work-load {weights}")));
             let uneven = uneven.valid_record();
-            assert_eq!(division(&uneven).images, parts);
+            assert_eq!(division(&uneven).samples, parts);
             let difference = apart(&several, &one, &start);
             assert!(difference < tolerance, "{model}, {dtype}, {weights}: {difference}");
             for (one, several) in global_losses(&joined).iter().zip(global_losses(&uneven)) {
@@ -82,7 +82,7 @@ fn uneven_shares_match_the_global_batch() {
                 let finished = small(processes, &data, &options).save().finish();
                 let difference = apart(&finished.weights(), &one, &start);
                 assert!(difference < tolerance, "{kv_store}: {difference}");
-                assert_eq!(division(&finished.valid_record()).images, [9, 3]);
+                assert_eq!(division(&finished.valid_record()).samples, [9, 3]);
             }
             // Part of the batch gives a different gradient.
             let part = apart(&run(model, (1, 9), &options("")).1, &one, &start);
@@ -174,7 +174,7 @@ fn record_contains_shares_and_total_speed() {
         Run::ranks(2, "--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 --work-load 3,1").finish();
     let log = finished.stdout.clone();
     let record = finished.valid_record();
-    assert_eq!(*division(&record), WorkDivision { weights: vec![3.0, 1.0], images: vec![24, 8] });
+    assert_eq!(*division(&record), WorkDivision { weights: vec![3.0, 1.0], samples: vec![24, 8] });
     assert!(log.contains("\n# work load: 24, 8 images by rank (weights 3, 1)\n"), "{log}");
     let joined = global_losses(&record)[3];
     assert!(log.contains(&format!("\n# loss of the global batch in the last iteration: {joined:.6}\n")), "{log}");
@@ -202,7 +202,7 @@ fn auto_gives_the_slower_rank_less() {
     let options =
         "--model mxnet-lenet --image-size 28 --batch-size 64 --iters 4 --inject slow:0:10000 --work-load auto";
     let record = Run::ranks(2, options).finish().valid_record();
-    let WorkDivision { weights, images } = division(&record);
+    let WorkDivision { weights, samples: images } = division(&record);
     assert_eq!(images.iter().sum::<u32>(), 128);
     assert!(2 * images[0] < images[1] && 2.0 * weights[0] < weights[1], "{images:?} of {weights:?}");
 }
@@ -245,7 +245,7 @@ fn invalid_work_load_is_rejected_with_a_reason() {
 fn uneven() -> RunRecord {
     let mut uneven = record("1n2g", 1, 0.5);
     uneven.header.config.work_load = Some("3,1".parse().expect("weights"));
-    uneven.header.work_division = Some(WorkDivision { weights: vec![3.0, 1.0], images: vec![6, 2] });
+    uneven.header.work_division = Some(WorkDivision { weights: vec![3.0, 1.0], samples: vec![6, 2] });
     for iteration in &mut uneven.iterations {
         iteration.phases[Phase::Forward] = vec![Seconds(0.060), Seconds(0.080)];
         iteration.phases[Phase::Backward] = vec![Seconds(0.120), Seconds(0.160)];
@@ -296,7 +296,7 @@ case    images  per image  slowest  waited  even  balanced  saved  left
     for images in [vec![6, 3], vec![8], vec![8, 0]] {
         let broken = Folder::new();
         let mut record = uneven();
-        record.header.work_division = Some(WorkDivision { weights: vec![3.0, 1.0], images });
+        record.header.work_division = Some(WorkDivision { weights: vec![3.0, 1.0], samples: images });
         broken.run(&record);
         let (_, _, stderr) = run(ringmark("extract").arg(broken.path()));
         assert!(stderr.contains("line 1") && stderr.contains("work_division has"), "{stderr}");

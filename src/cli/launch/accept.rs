@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use ringmark_core::accept::{Criteria, Journal};
-use ringmark_core::benchmark::image_input::DataFiles;
+use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::clap_binding::keyword;

@@ -3,7 +3,7 @@
 use std::path;
 
 use anyhow::{Context, anyhow};
-use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
+use ringmark_core::benchmark::data_input::{DataFiles, DataSource};
 use ringmark_core::dimension::{ImageLimits, SampleSize};
 use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::options::usage::usage;
@@ -33,7 +33,7 @@ pub(super) fn check(
         }
         return Ok(());
     }
-    let DataSource::Images(paths) = data.source() else { return Ok(()) };
+    let DataSource::Read(paths) = data.source() else { return Ok(()) };
     if let Some(result) = paths.iter().find(|path| path.join(MANIFEST).exists()) {
         let what = format!("{option}: {} is a result folder of ringmark", result.display());
         return Err(usage(anyhow!("{what}: pass {}", expected(size))));

@@ -113,6 +113,6 @@ impl RunOptions {
         let train = TrainConfig { sequence_length: None, ..train };
         let search = StrategySearch { over: Vec::new(), log: None };
         train_checks::check(&sweep, &train, &search, false)?;
-        Ok(TrainSweep { sweep, ddp_suite: false, items: None, epoch_images: None, train, search, part_of: None })
+        Ok(TrainSweep { sweep, ddp_suite: false, items: None, epoch_samples: None, train, search, part_of: None })
     }
 }

@@ -6,7 +6,7 @@ use std::path::{self, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, KvStore, SampleSize};
@@ -27,7 +27,7 @@ use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
-use crate::launch::sweep::cost::EpochImages;
+use crate::launch::sweep::cost::EpochSamples;
 use crate::launch::sweep::plan::BatchSizes;
 use crate::launch::sweep::session::RestartConfig;
 use crate::launch::sweep::suite::{self, Suite};
@@ -219,11 +219,11 @@ impl SweepOptions {
         for (option, files) in [("--data", &train.data), ("--validate", &train.learning.validate)] {
             data::check(option, files, size, &machine, &sweep.launch)?;
         }
-        let trained = trained_images(&train, size)?;
-        let epoch_images = epoch_images(&train, size, trained);
+        let trained = trained_samples(&train, size)?;
+        let epoch_samples = epoch_samples(&train, size, trained);
         let items = trained.filter(|_| train.learning.epochs.is_some());
         train_checks::check_epochs(&sweep, &train, items)?;
-        Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search, part_of: None })
+        Ok(TrainSweep { sweep, ddp_suite, items, epoch_samples, train, search, part_of: None })
     }
 }
 
@@ -276,9 +276,9 @@ fn is_counted(train: &TrainConfig) -> bool {
 ///
 /// Returns an error if the images cannot be counted although the runs use epochs: the launcher must know the length of
 /// a run.
-fn trained_images(train: &TrainConfig, size: SampleSize) -> anyhow::Result<Option<u64>> {
+fn trained_samples(train: &TrainConfig, size: SampleSize) -> anyhow::Result<Option<u64>> {
     let files = match train.data.source() {
-        DataSource::Images(files) if is_counted(train) => files,
+        DataSource::Read(files) if is_counted(train) => files,
         _ => return Ok(None),
     };
     let counted = length(files, size);
@@ -291,9 +291,9 @@ fn trained_images(train: &TrainConfig, size: SampleSize) -> anyhow::Result<Optio
 }
 
 /// Adds the number of validation images per epoch; `None` if this machine cannot count both.
-fn epoch_images(train: &TrainConfig, size: SampleSize, trained: Option<u64>) -> Option<EpochImages> {
+fn epoch_samples(train: &TrainConfig, size: SampleSize, trained: Option<u64>) -> Option<EpochSamples> {
     match train.learning.validate.source() {
-        DataSource::Images(files) => Some(EpochImages { trained: trained?, predicted: length(files, size).ok()? }),
+        DataSource::Read(files) => Some(EpochSamples { trained: trained?, predicted: length(files, size).ok()? }),
         DataSource::Synthetic | DataSource::Batch(_) => None,
     }
 }

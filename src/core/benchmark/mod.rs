@@ -9,17 +9,17 @@
 //! | [`checkpoint`] | writing and reading of checkpoints |
 //!
 //! Shared parts: `shared_options`, options of several benchmarks; [`exchange`], the gradient exchange; [`kv_store`], summation of
-//! gradients and update of weights; [`optimizer`], the rule of the update; [`image_input`], images and their preprocessing; [`warning`], warnings to the
+//! gradients and update of weights; [`optimizer`], the rule of the update; [`data_input`], images or tokens that are read; [`warning`], warnings to the
 //! readers of a record.
 
 pub mod bandwidth;
 pub mod checkpoint;
 pub mod compression;
 mod compression_options;
+pub mod data_input;
 mod document_record;
 pub mod exchange;
 mod hierarchical;
-pub mod image_input;
 pub mod input;
 pub mod kv_store;
 pub mod optimizer;

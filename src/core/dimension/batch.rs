@@ -49,8 +49,8 @@ pub struct BatchShape {
 
 impl BatchShape {
     /// Creates a batch of `images` images per rank.
-    pub const fn of_images(images: u32) -> BatchShape {
-        BatchShape { size: BatchSize::PerRank(images), sequence_length: None }
+    pub const fn per_rank(samples: u32) -> BatchShape {
+        BatchShape { size: BatchSize::PerRank(samples), sequence_length: None }
     }
 
     /// Returns the samples of each of `ranks` ranks: their mean if they have different numbers.
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn work_counts_the_units_of_all_ranks() {
         let case = Case { nodes: 2, gpus_per_node: 2 };
-        assert_eq!(BatchShape::of_images(8).work(case), 32.0);
-        let sequences = BatchShape { sequence_length: Some(1024), ..BatchShape::of_images(8) };
+        assert_eq!(BatchShape::per_rank(8).work(case), 32.0);
+        let sequences = BatchShape { sequence_length: Some(1024), ..BatchShape::per_rank(8) };
         assert_eq!((sequences.work(case), sequences.unit()), (32_768.0, WorkUnit::Token));
         let global = BatchShape { size: BatchSize::Global(32), sequence_length: None };
         assert_eq!((global.work(Case::SINGLE), global.work(case)), (32.0, 32.0));

@@ -203,7 +203,7 @@ mod tests {
     fn log_name_round_trips() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
         let (model, dtype, kv_store) = (Model::Resnet50V1b, Dtype::Fp16, KvStore::Ring);
-        let name = RunName { baseline: false, case, model, batch: BatchShape::of_images(128), dtype, kv_store, run: 3 };
+        let name = RunName { baseline: false, case, model, batch: BatchShape::per_rank(128), dtype, kv_store, run: 3 };
         let path = name.log(Path::new("results/a"));
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
@@ -228,7 +228,7 @@ mod tests {
         let case = Case { nodes: 2, gpus_per_node: 1 };
         for (&model, &dtype) in Model::ALL.iter().zip(Dtype::ALL.iter().cycle()) {
             for (&kv_store, baseline) in KvStore::ALL.iter().zip([false, true].into_iter().cycle()) {
-                let batch = BatchShape { sequence_length: model.sequence_length(None), ..BatchShape::of_images(8) };
+                let batch = BatchShape { sequence_length: model.sequence_length(None), ..BatchShape::per_rank(8) };
                 let name = RunName { baseline, case, model, batch, dtype, kv_store, run: 12 };
                 assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
                 assert_eq!(RunName::parse(&name.record(Path::new("a/b"))), Some(name));
@@ -248,11 +248,11 @@ mod tests {
     #[test]
     fn name_without_kv_store_matches_only_ring() {
         let point =
-            |kv_store| Point { model: Model::Resnet18, batch: BatchShape::of_images(8), dtype: Dtype::Fp32, kv_store };
+            |kv_store| Point { model: Model::Resnet18, batch: BatchShape::per_rank(8), dtype: Dtype::Fp32, kv_store };
         let [ring, device, local] = [KvStore::Ring, KvStore::Device, KvStore::Local].map(point);
         assert!(device.is_named(device) && device.is_named(ring) && ring.is_named(ring));
         assert!(!ring.is_named(device) && !local.is_named(device));
-        assert!(!device.is_named(Point { batch: BatchShape::of_images(9), ..ring }));
+        assert!(!device.is_named(Point { batch: BatchShape::per_rank(9), ..ring }));
     }
 
     #[test]

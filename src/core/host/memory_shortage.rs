@@ -36,6 +36,6 @@ mod tests {
     #[test]
     fn shortage_names_batch_and_memory() {
         let shortage = MemoryShortage { taken: Bytes(15_120_000_000), total: Bytes(16_000_000_000) };
-        assert_eq!(shortage.at_batch(BatchShape::of_images(64)), "out of memory at batch 64: 15.1 of 16.0 GB");
+        assert_eq!(shortage.at_batch(BatchShape::per_rank(64)), "out of memory at batch 64: 15.1 of 16.0 GB");
     }
 }

@@ -42,16 +42,16 @@ impl SplitTimes {
 
 /// Computes the times from each rank's compute time and images. `None` without a rank, or if a time or a number of
 /// images is 0.
-pub fn split_times(compute: &[f64], images: &[f64]) -> Option<SplitTimes> {
-    let per_image: Vec<f64> = compute.iter().zip(images).map(|(time, images)| time / images).collect();
+pub fn split_times(compute: &[f64], samples: &[f64]) -> Option<SplitTimes> {
+    let per_image: Vec<f64> = compute.iter().zip(samples).map(|(time, samples)| time / samples).collect();
     if per_image.is_empty() || per_image.iter().any(|time| !time.is_finite() || *time <= 0.0) {
         return None;
     }
     let largest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
-    let joined: f64 = images.iter().sum();
+    let joined: f64 = samples.iter().sum();
     Some(SplitTimes {
         slowest: largest(compute),
-        even: largest(&per_image) * joined / images.len() as f64,
+        even: largest(&per_image) * joined / samples.len() as f64,
         balanced: joined / per_image.iter().map(|time| 1.0 / time).sum::<f64>(),
     })
 }
@@ -83,8 +83,8 @@ mod tests {
             let mut list = |low: f64, high: f64| -> Vec<f64> {
                 (0..ranks).map(|_| low + (high - low) * random.uniform()).collect()
             };
-            let (compute, images) = (list(0.01, 2.0), list(1.0, 100.0));
-            let split = split_times(&compute, &images).expect("times");
+            let (compute, samples) = (list(0.01, 2.0), list(1.0, 100.0));
+            let split = split_times(&compute, &samples).expect("times");
             assert!(split.balanced <= split.slowest * (1.0 + 1e-12), "{split:?}");
             assert!(split.balanced <= split.even * (1.0 + 1e-12), "{split:?}");
         }

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
-use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
+use crate::benchmark::data_input::{DataInputUse, RankDataInput};
 use crate::benchmark::train::{Iteration, RunRecord};
 use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
@@ -42,7 +42,7 @@ pub(super) fn slow_ranks(
         Some(division) => {
             let even = f64::from(record.header.config.batch_size);
             let of_even_part = |(rank, times): (&usize, &Vec<f64>)| -> Vec<f64> {
-                times.iter().map(|time| time * even / f64::from(division.images[*rank])).collect()
+                times.iter().map(|time| time * even / f64::from(division.samples[*rank])).collect()
             };
             let of_even_parts: Vec<Vec<f64>> = judged.iter().zip(&own).map(of_even_part).collect();
             let waited_for = straggler::stragglers(&own, &exposed, &steps);
@@ -243,15 +243,15 @@ struct StageTimes {
     read: f64,
     /// Decoding and all later stages.
     decode: f64,
-    images: u64,
+    samples: u64,
 }
 
 impl StageTimes {
-    fn from_ranks<'a>(ranks: impl Iterator<Item = &'a RankImageInput>) -> StageTimes {
-        ranks.fold(StageTimes { read: 0.0, decode: 0.0, images: 0 }, |sum, rank| StageTimes {
+    fn from_ranks<'a>(ranks: impl Iterator<Item = &'a RankDataInput>) -> StageTimes {
+        ranks.fold(StageTimes { read: 0.0, decode: 0.0, samples: 0 }, |sum, rank| StageTimes {
             read: sum.read + rank.read.0,
             decode: sum.decode + rank.decode.0 + rank.augment.0,
-            images: sum.images.saturating_add(rank.images),
+            samples: sum.samples.saturating_add(rank.samples),
         })
     }
 
@@ -259,19 +259,19 @@ impl StageTimes {
         StageTimes {
             read: self.read - part.read,
             decode: self.decode - part.decode,
-            images: self.images.saturating_sub(part.images),
+            samples: self.samples.saturating_sub(part.samples),
         }
     }
 }
 
 /// Returns the stage in which these ranks lose more time than the others; `None` if the loss is small or there are no
 /// other ranks.
-fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) -> Option<LateStage> {
+fn late_stage(input: &DataInputUse, members: &[&Straggler], total: StageTimes) -> Option<LateStage> {
     let there = StageTimes::from_ranks(members.iter().filter_map(|member| input.ranks.get(member.rank)));
     let elsewhere = total.without(there);
     let stage = |is_reading: bool, time: fn(StageTimes) -> f64| -> Option<LateStage> {
-        let of_image = |times: StageTimes| (times.images > 0).then(|| Seconds(time(times) / times.images as f64));
-        Some(LateStage { is_reading, there: of_image(there)?, elsewhere: of_image(elsewhere)? })
+        let of_sample = |times: StageTimes| (times.samples > 0).then(|| Seconds(time(times) / times.samples as f64));
+        Some(LateStage { is_reading, there: of_sample(there)?, elsewhere: of_sample(elsewhere)? })
     };
     let reading = stage(true, |times| times.read)?;
     let decoding = stage(false, |times| times.decode)?;

@@ -1,8 +1,8 @@
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::benchmark::data_input::{DataInputUse, RankDataInput};
 use crate::benchmark::exchange::BackendChoice;
-use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
 use crate::benchmark::kv_store::{KvStoreUse, LostRank};
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::{FingerprintedValues, Fingerprints, RankDifference};
@@ -277,10 +277,10 @@ fn waiting_for_images_gets_a_warning() {
     );
     // The time per image and stage on each rank identifies the slow stage.
     let mut of_stage = |read: [f64; 4], decode: [f64; 4]| {
-        let rank = |(read, decode): (f64, f64)| RankImageInput {
+        let rank = |(read, decode): (f64, f64)| RankDataInput {
             decoder: None,
             threads: 1,
-            images: 1000,
+            samples: 1000,
             skipped: 0,
             bytes: Bytes(1000),
             read: Seconds(read),
@@ -288,7 +288,7 @@ fn waiting_for_images_gets_a_warning() {
             augment: Seconds(1.0),
         };
         let end = late.end.as_mut().expect("an end");
-        end.input = Some(ImageInputUse {
+        end.input = Some(DataInputUse {
             what: "a folder of 2 classes".to_owned(),
             items: None,
             augmentation: Augmentation::None,
@@ -327,14 +327,14 @@ fn waiting_for_images_gets_a_warning() {
 /// Twice the images in twice the time is not slow, and a slow rank with a smaller share delays no other rank.
 #[test]
 fn uneven_ranks_are_judged_by_time_per_image() {
-    let divided = |images: [u32; 4], slower: &[usize], times: f64| {
+    let divided = |samples: [u32; 4], slower: &[usize], times: f64| {
         let mut record = record(&TWO);
-        let even = images.iter().sum::<u32>() / 4;
+        let even = samples.iter().sum::<u32>() / 4;
         record.header.config.batch_size = even;
         record.header.work_division =
-            Some(WorkDivision { weights: images.map(f64::from).to_vec(), images: images.to_vec() });
-        for (rank, images) in images.into_iter().enumerate() {
-            slow_down(&mut record, &[rank], f64::from(images) / f64::from(even), |_| true);
+            Some(WorkDivision { weights: samples.map(f64::from).to_vec(), samples: samples.to_vec() });
+        for (rank, samples) in samples.into_iter().enumerate() {
+            slow_down(&mut record, &[rank], f64::from(samples) / f64::from(even), |_| true);
         }
         slow_down(&mut record, slower, times, |_| true);
         record

@@ -19,9 +19,9 @@ use crate::testing::{self, golden};
 const RECORDS: u64 = 3;
 
 /// Writes a file of these images and returns its path and the offset of each record.
-fn records(folder: &Path, images: [Vec<u8>; RECORDS as usize], with_index: bool) -> (PathBuf, Vec<u64>) {
+fn records(folder: &Path, samples: [Vec<u8>; RECORDS as usize], with_index: bool) -> (PathBuf, Vec<u64>) {
     let path = folder.join("a.rec");
-    let offsets = testing::write_records(&path, (0..).zip(images), with_index);
+    let offsets = testing::write_records(&path, (0..).zip(samples), with_index);
     (path, offsets)
 }
 
@@ -32,7 +32,7 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
     let config = LoaderConfig { classes, ..config(Augmentation::None, 1, 1) };
     let (mut loader, steps) = match dataset.length() {
         Some(items) => {
-            let order = Order::new(items, None, Share { global_batch: 1, first: 0, images: 1 })?;
+            let order = Order::new(items, None, Share { global_batch: 1, first: 0, samples: 1 })?;
             (Loader::start(dataset, order, config, 0)?, items)
         }
         None => {
@@ -88,7 +88,7 @@ fn every_supported_kind_is_loaded() {
 #[test]
 fn non_image_is_reported_with_file_and_byte() {
     let cut = |name: &str, length: usize| golden(name)[..length].to_vec();
-    let images = [
+    let samples = [
         b"Once upon a time".to_vec(),
         Vec::new(),
         cut("baseline.jpg", 900),
@@ -96,7 +96,7 @@ fn non_image_is_reported_with_file_and_byte() {
         cut("source.png", 700),
         inks_without_adobe(),
     ];
-    let errors = images.map(|image| {
+    let errors = samples.map(|image| {
         let errors = [true, false].map(|with_index| {
             let folder = tempfile::tempdir().expect("a folder");
             let (path, offsets) = records(folder.path(), [good(), image.clone(), good()], with_index);
@@ -228,12 +228,12 @@ fn bad_file_of_a_folder_is_named() {
 #[test]
 fn only_images_are_skipped() {
     let folder = tempfile::tempdir().expect("a folder");
-    let batch = |images: [Vec<u8>; RECORDS as usize], classes: u32, damage: &dyn Fn(&Path, &[u64])| {
-        let (path, offsets) = records(folder.path(), images, true);
+    let batch = |samples: [Vec<u8>; RECORDS as usize], classes: u32, damage: &dyn Fn(&Path, &[u64])| {
+        let (path, offsets) = records(folder.path(), samples, true);
         let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
         damage(&path, &offsets);
         let order =
-            Order::new(RECORDS, None, Share { global_batch: RECORDS, first: 0, images: RECORDS }).expect("a share");
+            Order::new(RECORDS, None, Share { global_batch: RECORDS, first: 0, samples: RECORDS }).expect("a share");
         let config = LoaderConfig { on_bad_image: BadImage::Skip, classes, ..config(Augmentation::None, RECORDS, 1) };
         Loader::start(dataset, order, config, 0).expect("it starts").next_batch().map_err(|error| format!("{error:#}"))
     };
@@ -273,7 +273,7 @@ fn shrinking_or_removed_file_is_reported_with_byte() {
     let (path, offsets) = records(folder.path(), [good(), good(), good()], true);
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
     fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(offsets[1] + 16).expect("cut");
-    let order = Order::new(RECORDS, None, Share { global_batch: 1, first: 0, images: 1 }).expect("a share");
+    let order = Order::new(RECORDS, None, Share { global_batch: 1, first: 0, samples: 1 }).expect("a share");
     let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("of a file that was cut"));
     let place = format!("{}, byte {}: the file was truncated while being read", path.display(), offsets[1] + 16);
@@ -285,7 +285,7 @@ fn shrinking_or_removed_file_is_reported_with_byte() {
     fs::write(&image, good()).expect("written");
     let dataset = Arc::new(Dataset::open(&[classes.path().to_owned()]).expect("a class"));
     fs::remove_file(&image).expect("removed");
-    let order = Order::new(1, None, Share { global_batch: 1, first: 0, images: 1 }).expect("a share");
+    let order = Order::new(1, None, Share { global_batch: 1, first: 0, samples: 1 }).expect("a share");
     let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("it is gone"));
     assert!(error.starts_with(&format!("{} cannot be opened: No such file", image.display())), "{error}");

@@ -18,7 +18,7 @@ pub struct LoaderConfig {
     /// Number of classes, or of tokens of the vocabulary; labels and tokens must be less than it.
     pub classes: u32,
     /// Images or windows of tokens per batch.
-    pub images: u64,
+    pub samples: u64,
     /// JPEG decoder.
     pub decoder: DecoderChoice,
     /// Scaling of JPEG files during decoding.

@@ -61,10 +61,10 @@ enum Source {
 
 impl Source {
     /// Returns the number of images of a step, padding excluded.
-    fn batch_images(&self, step: u64) -> u64 {
+    fn batch_samples(&self, step: u64) -> u64 {
         match self {
-            Source::ByNumber(_, order) => order.batch_images(step),
-            Source::Sequential(order, _) => order.batch_images(step),
+            Source::ByNumber(_, order) => order.batch_samples(step),
+            Source::Sequential(order, _) => order.batch_samples(step),
         }
     }
 }
@@ -108,10 +108,10 @@ impl Loader {
         first_step: u64,
     ) -> Result<Loader> {
         ensure!(
-            order.images() == config.images,
+            order.samples() == config.samples,
             "order of {} images for batches of {}: use the same batch size",
-            order.images(),
-            config.images
+            order.samples(),
+            config.samples
         );
         let stream = order.stream(dataset, first_step)?;
         Loader::with_source(Source::Sequential(order, Mutex::new(stream)), config, first_step)
@@ -122,7 +122,7 @@ impl Loader {
         ensure!(config.ahead > 0, "--prefetch 0: at least one batch is needed");
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
         let decoder = workers[0].decoder();
-        let bytes = config.item_bytes() * usize::try_from(config.images).context("a batch of this size")?;
+        let bytes = config.item_bytes() * usize::try_from(config.samples).context("a batch of this size")?;
         // One more batch is in use by the current step.
         let free = (0..=config.ahead).map(|_| BytesMut::zeroed(bytes)).collect();
         let state = State {
@@ -264,7 +264,7 @@ impl Shared {
                 Some(memory) => {
                     let step = state.next_step;
                     state.next_step += 1;
-                    let partial = PartialBatch::new(step, self.source.batch_images(step), self.config.images, memory);
+                    let partial = PartialBatch::new(step, self.source.batch_samples(step), self.config.samples, memory);
                     state.partial.push_back(partial);
                 }
                 None => state = self.may_begin.wait(state).unwrap_or_else(PoisonError::into_inner),

@@ -24,7 +24,7 @@ pub struct Share {
     /// Index of this rank's first image among them.
     pub first: u64,
     /// Images of this rank.
-    pub images: u64,
+    pub samples: u64,
 }
 
 /// Order of the items, epoch by epoch.
@@ -56,10 +56,10 @@ impl Order {
                                                  items"
         );
         ensure!(
-            share.images > 0 && share.first + share.images <= share.global_batch,
+            share.samples > 0 && share.first + share.samples <= share.global_batch,
             "images {} to {} are outside of a global batch of {}",
             share.first,
-            share.first + share.images,
+            share.first + share.samples,
             share.global_batch
         );
         Ok(Order { items, shuffle, share, repeated: None, shuffled: Mutex::default() })
@@ -78,9 +78,9 @@ impl Order {
 
     /// Returns the number of this rank's images in a step that count: the rest only fill it up. Each item counts once
     /// per epoch.
-    pub fn batch_images(&self, step: u64) -> u64 {
+    pub fn batch_samples(&self, step: u64) -> u64 {
         let first = step % self.steps() * self.share.global_batch + self.share.first;
-        self.items.saturating_sub(first).min(self.share.images)
+        self.items.saturating_sub(first).min(self.share.samples)
     }
 
     /// Returns the item of image `slot` of this rank in `step`, which is counted over all epochs.
@@ -127,14 +127,14 @@ mod tests {
 
     use super::*;
 
-    fn epoch(items: u64, ranks: u64, images: u64, epoch: u64) -> Vec<Vec<u64>> {
-        let share = |rank| Share { global_batch: ranks * images, first: rank * images, images };
+    fn epoch(items: u64, ranks: u64, samples: u64, epoch: u64) -> Vec<Vec<u64>> {
+        let share = |rank| Share { global_batch: ranks * samples, first: rank * samples, samples };
         let orders: Vec<Order> =
             (0..ranks).map(|rank| Order::new(items, Some(7), share(rank)).expect("a share")).collect();
         let steps = orders[0].steps();
         let global_batch = |step| -> Vec<u64> {
             let of_rank = |order: &Order| -> Vec<u64> {
-                (0..images).map(|slot| order.draw(epoch * steps + step, slot)).map(|draw| draw.item).collect()
+                (0..samples).map(|slot| order.draw(epoch * steps + step, slot)).map(|draw| draw.item).collect()
             };
             orders.iter().flat_map(of_rank).collect()
         };
@@ -154,16 +154,16 @@ mod tests {
 
     #[test]
     fn epoch_has_every_item_and_wraps_around() {
-        for (ranks, images) in [(1, 12), (3, 4), (4, 5)] {
-            let all = epoch(103, ranks, images, 2).concat();
+        for (ranks, samples) in [(1, 12), (3, 4), (4, 5)] {
+            let all = epoch(103, ranks, samples, 2).concat();
             let mut times: BTreeMap<u64, usize> = BTreeMap::new();
             all[..103].iter().for_each(|item| *times.entry(*item).or_default() += 1);
             assert!(times.len() == 103 && times.values().all(|times| *times == 1), "{ranks} ranks");
             assert_eq!(all[103..], all[..all.len() - 103]);
         }
-        let share = |first| Share { global_batch: 8, first, images: 4 };
+        let share = |first| Share { global_batch: 8, first, samples: 4 };
         let order = |first| Order::new(13, None, share(first)).expect("a share");
-        let counted = |first: u64| (0..4).map(|step| order(first).batch_images(step)).collect::<Vec<_>>();
+        let counted = |first: u64| (0..4).map(|step| order(first).batch_samples(step)).collect::<Vec<_>>();
         assert_eq!((counted(0), counted(4)), (vec![4, 4, 4, 4], vec![4, 1, 4, 1]));
         assert_eq!(order(4).draw(1, 0), SampleIndex { epoch: 0, item: 12 });
         assert_eq!(order(4).draw(1, 1), SampleIndex { epoch: 0, item: 0 });
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn first_steps_can_be_repeated() {
-        let share = Share { global_batch: 4, first: 0, images: 4 };
+        let share = Share { global_batch: 4, first: 0, samples: 4 };
         let order = || Order::new(103, Some(7), share).expect("a share");
         let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<SampleIndex> {
             steps
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn invalid_shares_are_rejected() {
-        let share = Share { global_batch: 8, first: 6, images: 4 };
+        let share = Share { global_batch: 8, first: 6, samples: 4 };
         let error = Order::new(10, None, share).expect_err("refused").to_string();
         expect!["images 6 to 10 are outside of a global batch of 8"].assert_eq(&error);
         assert!(Order::new(0, None, Share { first: 0, ..share }).is_err());

@@ -33,9 +33,9 @@ pub(super) struct PartialBatch {
 }
 
 impl PartialBatch {
-    pub(super) fn new(step: u64, counted: u64, images: u64, memory: BytesMut) -> PartialBatch {
-        let made = (0..images).map(|_| None).collect();
-        PartialBatch { step, counted, rest: memory, taken: 0, made, missing: images }
+    pub(super) fn new(step: u64, counted: u64, samples: u64, memory: BytesMut) -> PartialBatch {
+        let made = (0..samples).map(|_| None).collect();
+        PartialBatch { step, counted, rest: memory, taken: 0, made, missing: samples }
     }
 
     /// Returns the number and the memory (`bytes` long) of the next image; `None` if all are taken.
@@ -73,13 +73,13 @@ impl PartialBatch {
                 Err(ImageFault::Image(error) | ImageFault::Data(error)) => return Err(error),
             });
         }
-        let images = labels.len();
-        for bad in 0..images {
+        let samples = labels.len();
+        for bad in 0..samples {
             if labels[bad].is_none() {
-                let good = (1..images).map(|next| (bad + next) % images).find(|other| labels[*other].is_some());
+                let good = (1..samples).map(|next| (bad + next) % samples).find(|other| labels[*other].is_some());
                 let good = good.with_context(|| {
                     let first = skipped.first().map(|error| format!("{error:#}")).unwrap_or_default();
-                    format!("none of the {images} images of step {step} can be decoded; the first: {first}")
+                    format!("none of the {samples} images of step {step} can be decoded; the first: {first}")
                 })?;
                 pixels.copy_within(good * bytes..(good + 1) * bytes, bad * bytes);
                 labels[bad] = labels[good];

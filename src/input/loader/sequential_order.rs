@@ -17,20 +17,20 @@ use crate::shard::Shard;
 pub struct SequentialOrder {
     part: Shard,
     records: u64,
-    images: u64,
+    samples: u64,
     steps: u64,
 }
 
 impl SequentialOrder {
-    /// Counts the records of `part`, and divides them into steps of `images`. An epoch has as many steps as this part
+    /// Counts the records of `part`, and divides them into steps of `samples`. An epoch has as many steps as this part
     /// needs, unless changed by [`with_steps`](Self::with_steps).
     ///
     /// # Errors
     ///
     /// Fails if a record's header is damaged or the last record is cut off (with file and offset), if the part has no
     /// record, or if the data can be read by number.
-    pub fn new(dataset: &Dataset, part: Shard, images: u64) -> Result<SequentialOrder> {
-        ensure!(images > 0, "a step without images reads nothing");
+    pub fn new(dataset: &Dataset, part: Shard, samples: u64) -> Result<SequentialOrder> {
+        ensure!(samples > 0, "a step without images reads nothing");
         let records = dataset.records(part)?.count()?;
         ensure!(
             records > 0,
@@ -38,7 +38,7 @@ impl SequentialOrder {
              are distributed",
             dataset.description()
         );
-        Ok(SequentialOrder { part, records, images, steps: records.div_ceil(images) })
+        Ok(SequentialOrder { part, records, samples, steps: records.div_ceil(samples) })
     }
 
     /// Sets the number of steps that the longest part needs, for use by all ranks.
@@ -60,7 +60,7 @@ impl SequentialOrder {
     /// Repeats the records of the first `steps` steps: a data set that is partly in memory.
     pub fn repeating(self, steps: u64) -> SequentialOrder {
         let steps = steps.clamp(1, self.steps);
-        SequentialOrder { steps, records: self.records.min(steps * self.images), ..self }
+        SequentialOrder { steps, records: self.records.min(steps * self.samples), ..self }
     }
 
     /// Returns the steps per epoch.
@@ -74,13 +74,13 @@ impl SequentialOrder {
     }
 
     /// Returns the number of images per step.
-    pub fn images(&self) -> u64 {
-        self.images
+    pub fn samples(&self) -> u64 {
+        self.samples
     }
 
     /// Returns the number of images in a step that count: the rest only fill it up. Each record counts once per epoch.
-    pub fn batch_images(&self, step: u64) -> u64 {
-        self.records.saturating_sub(step % self.steps * self.images).min(self.images)
+    pub fn batch_samples(&self, step: u64) -> u64 {
+        self.records.saturating_sub(step % self.steps * self.samples).min(self.samples)
     }
 
     /// Returns the stream of records, positioned at the first image of `step`, which is counted over all epochs.
@@ -91,7 +91,7 @@ impl SequentialOrder {
     }
 
     fn record(&self, step: u64, slot: u64) -> u64 {
-        (step % self.steps * self.images + slot) % self.records
+        (step % self.steps * self.samples + slot) % self.records
     }
 
     /// Reads image `slot` of `step` from a stream that has returned all images before it. The item drawn is the
@@ -130,7 +130,7 @@ mod tests {
         let steps = orders.iter().map(SequentialOrder::steps).max().expect("three");
         let counted = orders.map(|order| {
             let order = order.with_steps(steps).expect("as many as the most");
-            [0, 1, 2, 3].map(|step| order.batch_images(step))
+            [0, 1, 2, 3].map(|step| order.batch_samples(step))
         });
         assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
         // Records 0 and 1, then 2 and 0 again; when repeating a single step, only 0 and 1.

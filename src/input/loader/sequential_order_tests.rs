@@ -10,7 +10,7 @@ use std::time::Duration;
 use expect_test::expect;
 use ringmark_core::dimension::{Augmentation, BadImage};
 
-use super::tests::{config, images};
+use super::tests::{config, samples};
 use super::*;
 use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
@@ -18,7 +18,7 @@ use crate::testing::{self, golden};
 
 /// Writes 61 records in three files without an index; the label of each is its number.
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let files = images();
+    let files = samples();
     let image = |id: u64| (id, files[id as usize % files.len()].clone());
     let write = |name: &str, ids: std::ops::Range<u64>| {
         let path = folder.join(name);
@@ -32,16 +32,16 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
 
 /// Returns the orders of all ranks, with the number of steps of the longest part.
-fn orders(dataset: &Dataset, ranks: u32, images: u64) -> Vec<SequentialOrder> {
+fn orders(dataset: &Dataset, ranks: u32, samples: u64) -> Vec<SequentialOrder> {
     let order =
-        |rank| SequentialOrder::new(dataset, Shard::new(rank, ranks).expect("a part"), images).expect("records");
+        |rank| SequentialOrder::new(dataset, Shard::new(rank, ranks).expect("a part"), samples).expect("records");
     let orders: Vec<SequentialOrder> = (0..ranks).map(order).collect();
     let steps = orders.iter().map(SequentialOrder::steps).max().expect("a rank");
     orders.into_iter().map(|order| order.with_steps(steps).expect("the most")).collect()
 }
 
 fn batches(dataset: &Dataset, order: SequentialOrder, threads: usize, first: u64, end: u64) -> Vec<Step> {
-    let config = config(Augmentation::Imagenet, order.images(), threads);
+    let config = config(Augmentation::Imagenet, order.samples(), threads);
     let mut loader = Loader::start_sequential(dataset, order, config, first).expect("it starts");
     let next = |step| {
         let batch = loader.next_batch().expect("sound images");
@@ -137,7 +137,7 @@ fn bad_image_is_skipped_and_damaged_file_fails() {
         assert_eq!((batch.labels.as_slice(), batch.skipped.len()), (&labels[..], 1));
         loader.recycle(batch);
     }
-    let wrong = LoaderConfig { images: 4, ..skipping };
+    let wrong = LoaderConfig { samples: 4, ..skipping };
     let error = Loader::start_sequential(&dataset, order, wrong, 0).err().expect("another number").to_string();
     expect!["order of 3 images for batches of 4: use the same batch size"].assert_eq(&error);
 
@@ -181,11 +181,11 @@ fn dropped_loader_stops_its_threads() {
     let mut loader = Loader::start_sequential(&dataset, order, config(Augmentation::None, 5, 4), 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
     // One batch is in use and two are prepared: all threads wait, for memory or for each other.
-    while loader.times().images < 15 {
+    while loader.times().samples < 15 {
         thread::sleep(Duration::from_millis(1));
     }
     thread::sleep(Duration::from_millis(100));
-    assert_eq!(loader.times().images, 15);
+    assert_eq!(loader.times().samples, 15);
     drop(first);
     let (gone, is_gone) = mpsc::channel();
     thread::spawn(move || {

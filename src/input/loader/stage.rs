@@ -40,7 +40,7 @@ pub struct StageTimes {
     /// Assembly of batches, by their consumer.
     pub collate: Duration,
     /// Number of images read.
-    pub images: u64,
+    pub samples: u64,
     /// Number of bytes read.
     pub bytes: u64,
 }
@@ -51,7 +51,7 @@ impl AddAssign for StageTimes {
         self.decode += other.decode;
         self.augment += other.augment;
         self.collate += other.collate;
-        self.images += other.images;
+        self.samples += other.samples;
         self.bytes += other.bytes;
     }
 }

@@ -24,14 +24,14 @@ fn records(folder: &Path, count: u64, files: &[Vec<u8>]) -> Arc<Dataset> {
     Arc::new(Dataset::open(&[path]).expect("records"))
 }
 
-pub(super) fn config(augmentation: Augmentation, images: u64, threads: usize) -> LoaderConfig {
+pub(super) fn config(augmentation: Augmentation, samples: u64, threads: usize) -> LoaderConfig {
     LoaderConfig {
         recipe: Recipe { interpolation: Interpolation::Antialias, ..Recipe::training(augmentation, 16) },
         seed: 7,
         tokens: None,
         channels: 3,
         classes: 1000,
-        images,
+        samples,
         decoder: DecoderChoice::Zune,
         scaling: Scaling::Off,
         threads,
@@ -41,8 +41,8 @@ pub(super) fn config(augmentation: Augmentation, images: u64, threads: usize) ->
     }
 }
 
-fn order(items: u64, global_batch: u64, first: u64, images: u64) -> Order {
-    Order::new(items, Some(7), Share { global_batch, first, images }).expect("a share")
+fn order(items: u64, global_batch: u64, first: u64, samples: u64) -> Order {
+    Order::new(items, Some(7), Share { global_batch, first, samples }).expect("a share")
 }
 
 /// Returns pixels and labels of the steps from `first` to `end`.
@@ -64,14 +64,14 @@ fn batches(
     (first..end).map(next).collect()
 }
 
-pub(super) fn images() -> Vec<Vec<u8>> {
+pub(super) fn samples() -> Vec<Vec<u8>> {
     ["baseline.jpg", "progressive.jpg", "grayscale.jpg", "png_palette.png"].map(golden).to_vec()
 }
 
 #[test]
 fn threads_and_start_do_not_change_batches() {
     let folder = tempfile::tempdir().expect("a folder");
-    let dataset = records(folder.path(), 20, &images());
+    let dataset = records(folder.path(), 20, &samples());
     // With three steps per epoch, steps 0 to 7 cover three epochs.
     let made =
         |threads, first| batches(&dataset, order(20, 8, 0, 8), config(Augmentation::Imagenet, 8, threads), first, 8);
@@ -86,10 +86,10 @@ fn threads_and_start_do_not_change_batches() {
 #[test]
 fn ranks_share_records_once_per_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
-    let dataset = records(folder.path(), 50, &images());
+    let dataset = records(folder.path(), 50, &samples());
     let of_rank = |ranks, rank| {
-        let images = 12 / ranks;
-        batches(&dataset, order(50, 12, rank * images, images), config(Augmentation::Mxnet2, images, 2), 0, 5)
+        let samples = 12 / ranks;
+        batches(&dataset, order(50, 12, rank * samples, samples), config(Augmentation::Mxnet2, samples, 2), 0, 5)
     };
     let alone = of_rank(1, 0);
     for ranks in [3, 4] {
@@ -117,7 +117,7 @@ fn only_the_record_above_the_limit_is_skipped() {
     let limits = ImageLimits::default().with(ImageLimit::Bytes, 1 << 20);
     let open = || Dataset::open_within(std::slice::from_ref(&path), limits).expect("records");
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 3, 2) };
-    let in_order = Order::new(3, None, Share { global_batch: 3, first: 0, images: 3 }).expect("a share");
+    let in_order = Order::new(3, None, Share { global_batch: 3, first: 0, samples: 3 }).expect("a share");
     let by_number = Loader::start(Arc::new(open()), in_order, skipping, 0).expect("it starts");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open();
@@ -139,7 +139,7 @@ fn bad_image_is_reported_or_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let cut = golden("baseline.jpg")[..500].to_vec();
     let dataset = records(folder.path(), 12, &[golden("baseline.jpg"), cut.clone(), golden("grayscale.jpg")]);
-    let in_order = || Order::new(12, None, Share { global_batch: 6, first: 0, images: 6 }).expect("a share");
+    let in_order = || Order::new(12, None, Share { global_batch: 6, first: 0, samples: 6 }).expect("a share");
     let mut loader =
         Loader::start(dataset.clone(), in_order(), config(Augmentation::None, 6, 3), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("images 1 and 4 are cut"));
@@ -171,11 +171,11 @@ fn bad_image_is_reported_or_replaced() {
 #[test]
 fn prefetch_limits_prepared_batches() {
     let folder = tempfile::tempdir().expect("a folder");
-    let dataset = records(folder.path(), 40, &images());
+    let dataset = records(folder.path(), 40, &samples());
     let mut loader =
         Loader::start(dataset, order(40, 4, 0, 4), config(Augmentation::None, 4, 2), 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
-    let made = |loader: &Loader| loader.times().images;
+    let made = |loader: &Loader| loader.times().samples;
     // One batch is in use and two are ahead; a thread that had started a fourth would have counted it by now.
     while made(&loader) < 12 {
         thread::sleep(Duration::from_millis(1));
@@ -198,7 +198,7 @@ fn pixel_arrays_are_copied_if_they_fit() {
     write("train-images-idx3-ubyte", idx_array(8, &[5, 2, 2], &pixels));
     write("train-labels-idx1-ubyte", idx_array(8, &[5], &[3, 1, 4, 1, 5]));
     let dataset = Arc::new(Dataset::open(&[folder.path().to_owned()]).expect("MNIST's arrays"));
-    let in_order = || Order::new(5, None, Share { global_batch: 5, first: 0, images: 5 }).expect("a share");
+    let in_order = || Order::new(5, None, Share { global_batch: 5, first: 0, samples: 5 }).expect("a share");
     let gray = LoaderConfig {
         channels: 1,
         classes: 10,

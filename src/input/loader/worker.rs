@@ -42,7 +42,7 @@ impl Worker {
             read: of(ImageStage::Read),
             decode: of(ImageStage::Decode),
             augment: of(ImageStage::Augment),
-            images: 1,
+            samples: 1,
             bytes: self.bytes,
             ..StageTimes::default()
         }

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail, ensure};
 use ringmark_core::accept::{
     Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Test, VERDICT,
 };
-use ringmark_core::benchmark::image_input::DataFiles;
+use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;

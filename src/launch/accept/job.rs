@@ -150,7 +150,7 @@ impl JobRunner<'_> {
         };
         match (0..launch.hosts.len()).find(is_silent) {
             Some(host) => {
-                let reason = format!("{reason}; host {} does not answer", launch.hosts[host].name);
+                let reason = format!("host {} does not answer; {reason}", launch.hosts[host].name);
                 Outcome::Failed { host: Some(host), reason }
             }
             None => Outcome::Failed { host: None, reason },

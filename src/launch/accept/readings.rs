@@ -17,21 +17,21 @@ pub fn training(record: &RunRecord) -> Vec<Reading> {
     let config = &record.header.config;
     let counted = record.iterations.get(config.warmup as usize..).unwrap_or_default();
     let units = config.batch().units_per_sample();
-    let images = record.header.images();
-    let speed = |images: f64, times: &[f64]| median(times).filter(|time| *time > 0.0).map(|time| images * units / time);
-    let of_rank = |(rank, images): (usize, &u32)| {
+    let samples = record.header.samples();
+    let speed = |samples: f64, times: &[f64]| median(times).filter(|time| *time > 0.0).map(|time| samples * units / time);
+    let of_rank = |(rank, samples): (usize, &u32)| {
         let times: Vec<f64> = counted.iter().filter_map(|one| Some(one.before_allreduce.get(rank)?.0)).collect();
         Some(Reading {
             metric: Metric::TrainingSpeed,
-            value: speed(f64::from(*images), &times)?,
+            value: speed(f64::from(*samples), &times)?,
             rank: Some(rank as u32),
         })
     };
-    let mut readings: Vec<Reading> = images.iter().enumerate().filter_map(of_rank).collect();
-    if images.len() > 1 {
+    let mut readings: Vec<Reading> = samples.iter().enumerate().filter_map(of_rank).collect();
+    if samples.len() > 1 {
         let slowest = |times: &Vec<Seconds>| times.iter().map(|time| time.0).fold(0.0, f64::max);
         let times: Vec<f64> = counted.iter().map(|one| slowest(&one.step)).collect();
-        let all = images.iter().map(|images| f64::from(*images)).sum();
+        let all = samples.iter().map(|samples| f64::from(*samples)).sum();
         let value = speed(all, &times);
         readings.extend(value.map(|value| Reading { metric: Metric::TrainingSpeed, value, rank: None }));
     }

@@ -19,7 +19,7 @@ pub struct JobCost {
 
 /// Images of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EpochImages {
+pub struct EpochSamples {
     /// Images trained with in an epoch.
     pub trained: u64,
     /// Images predicted at its end.
@@ -40,7 +40,7 @@ impl ValidationCost {
     /// [`PASSES_OF_TRAINING`].
     ///
     /// 600 images on 2 ranks of batch size 16 are 19 steps a rank, which take as long as 6.33 iterations of training.
-    pub fn new(train: &TrainConfig, ranks: u32, images: EpochImages) -> ValidationCost {
+    pub fn new(train: &TrainConfig, ranks: u32, images: EpochSamples) -> ValidationCost {
         let steps = |images: u64| train.epoch_steps(images, ranks);
         ValidationCost {
             epoch: u32::try_from(steps(images.trained)).unwrap_or(u32::MAX).max(1),
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn validation_costs_a_third_of_training_per_image() {
         let train = TrainConfig { iterations: 150, ..train(16) };
-        let images = EpochImages { trained: 1600, predicted: 600 };
+        let images = EpochSamples { trained: 1600, predicted: 600 };
         // Two ranks have 50 iterations an epoch and predict 19 batches after each; one has 100, and predicts 38 after
         // the first epoch alone.
         let work = |ranks: u32| {

@@ -23,7 +23,7 @@ pub struct RankTimes {
     /// Host and device of the rank.
     pub place: RankPlace,
     /// Images per iteration.
-    pub images: u32,
+    pub samples: u32,
     /// Means over iterations.
     pub times: IterationTimes,
     /// Compute time before the rank's first all-reduce, over its iterations, in seconds. `None` in records of versions
@@ -88,13 +88,13 @@ pub fn phases_to_show<'a>(all: impl IntoIterator<Item = &'a IterationTimes>) -> 
     took.iter().filter(|(phase, took)| phase.is_always() || **took).map(|(phase, _)| phase).collect()
 }
 
-/// Returns the times of every rank; each iteration has the same ranks, and `images` has the batch size of each.
-pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]) -> Vec<RankTimes> {
+/// Returns the times of every rank; each iteration has the same ranks, and `samples` has the batch size of each.
+pub fn rank_times(places: &[RankPlace], samples: &[u32], iterations: &[Iteration]) -> Vec<RankTimes> {
     const EXPOSED: Phase = Phase::ExposedAllreduce;
     let shortest = |list: &[Seconds]| list.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
     let shortest: Vec<f64> = iterations.iter().map(|iteration| shortest(&iteration.phases[EXPOSED])).collect();
     let shortest = mean(&shortest);
-    let of_rank = |(rank, (place, images)): (usize, (&RankPlace, &u32))| {
+    let of_rank = |(rank, (place, samples)): (usize, (&RankPlace, &u32))| {
         let average = |list: &dyn Fn(&Iteration) -> &[Seconds]| {
             let values: Vec<f64> = iterations.iter().map(|iteration| list(iteration)[rank].0).collect();
             mean(&values).map(Seconds)
@@ -108,9 +108,9 @@ pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
         let own_compute = Spread::from_values(&own.collect::<Vec<f64>>());
-        Some(RankTimes { place: place.clone(), images: *images, times, own_compute })
+        Some(RankTimes { place: place.clone(), samples: *samples, times, own_compute })
     };
-    places.iter().zip(images).enumerate().filter_map(of_rank).collect()
+    places.iter().zip(samples).enumerate().filter_map(of_rank).collect()
 }
 
 /// Returns step times by rank, then by iteration.

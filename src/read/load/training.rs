@@ -181,7 +181,7 @@ impl Readable for RunRecord {
                     (Vec::new(), steps(header.ranks.len(), iterations))
                 }
                 Some(RunRecord { header, iterations, .. }) => (
-                    rank_times(&header.ranks, &header.images(), &iterations[warmup..]),
+                    rank_times(&header.ranks, &header.samples(), &iterations[warmup..]),
                     steps(header.ranks.len(), iterations),
                 ),
                 None if log.windows.is_some() => (Vec::new(), Vec::new()),
@@ -244,7 +244,7 @@ impl Readable for RunRecord {
 /// rate of rank 0 only.
 fn independent_speed(ranks: &[RankTimes], steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
     let of_rank = |(rank, steps): (&RankTimes, &Vec<Seconds>)| {
-        mean(&steps[warmup..].iter().map(|step| f64::from(rank.images) / step.0).collect::<Vec<f64>>())
+        mean(&steps[warmup..].iter().map(|step| f64::from(rank.samples) / step.0).collect::<Vec<f64>>())
     };
     ranks.iter().zip(steps).map(of_rank).sum()
 }
@@ -263,7 +263,7 @@ pub fn unit(is_windows: bool) -> &'static str {
 fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     let Windows { tool, ranks, batch_size, .. } = *windows;
     let case = name.case;
-    if let Some(own) = batch_size.filter(|own| BatchShape::of_images(*own) != name.batch) {
+    if let Some(own) = batch_size.filter(|own| BatchShape::per_rank(*own) != name.batch) {
         bail!("{}, batch size {own}, but its name contains {}: rename the log", tool.title(), name.batch);
     }
     match (tool, ranks) {

@@ -46,11 +46,11 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
 fn cells(case: &TrainingCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
     let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
     let share = |share: f64| marked(percent_number(share), is_doubtful);
-    let images: Vec<String> = cost.images.iter().map(u32::to_string).collect();
+    let samples: Vec<String> = cost.samples.iter().map(u32::to_string).collect();
     let each: Vec<String> = cost.seconds_per_image.iter().map(|time| milliseconds(*time)).collect();
     vec![
         case.case.to_string(),
-        by_rank(&images),
+        by_rank(&samples),
         marked(by_rank(&each), is_doubtful),
         milliseconds(cost.slowest_seconds),
         milliseconds(cost.waiting_seconds),

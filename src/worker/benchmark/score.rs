@@ -8,13 +8,13 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
+use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::exchange::Switch;
-use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::warning;
 use ringmark_core::benchmark::{SweepRecord, measured_and_warmup};
 use ringmark_core::dimension::{
-    BackendName, DeviceKind, Dtype, GraphChoice, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond, WorkUnit,
+    BackendName, DeviceKind, Dtype, GraphChoice, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond,
 };
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::stats::summary;
@@ -106,7 +106,7 @@ impl Inference {
         let request = BatchRequest {
             source: DataSource::Synthetic,
             seed: config.seed,
-            images: config.batch_size,
+            samples: config.batch_size,
             first: session.world.rank() * config.batch_size,
             size: config.sample_size(),
             model: config.model,
@@ -228,9 +228,10 @@ fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
 fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     const TOLERANCE: f64 = 1e-3;
     let probabilities = inference.pass()?;
-    let (checked, least) = match record.config.model.unit() {
-        WorkUnit::Image => (probabilities.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?, 1.0 - TOLERANCE),
-        WorkUnit::Token => (probabilities.shallow_clone(), 0.0),
+    // Of every class of an image, or of one token.
+    let (checked, least) = match probabilities.dim() > inference.batch.targets.dim() {
+        true => (probabilities.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?, 1.0 - TOLERANCE),
+        false => (probabilities.shallow_clone(), 0.0),
     };
     // NaN is not within the range.
     let valid = checked.f_ge(least)?.f_logical_and(&checked.f_le(1.0 + TOLERANCE)?)?;

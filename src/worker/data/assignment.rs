@@ -36,7 +36,7 @@ pub struct Receiver {
     pub rank: u32,
     pub ranks: u32,
     /// Images of one rank in a step, the same for each rank.
-    pub images: u32,
+    pub samples: u32,
 }
 
 impl Assignment {
@@ -47,11 +47,11 @@ impl Assignment {
     ///
     /// Fails if a rank would have no images.
     pub fn new(dataset: Dataset, receiver: Receiver, longest: impl FnOnce(u64) -> u64) -> Result<Assignment> {
-        let Receiver { rank, ranks, images } = receiver;
+        let Receiver { rank, ranks, samples } = receiver;
         let (access, steps) = match dataset.length() {
-            Some(items) => (Access::ByNumber { items }, items.div_ceil(u64::from(images) * u64::from(ranks))),
+            Some(items) => (Access::ByNumber { items }, items.div_ceil(u64::from(samples) * u64::from(ranks))),
             None => {
-                let order = SequentialOrder::new(&dataset, Shard::new(rank, ranks)?, images.into())?;
+                let order = SequentialOrder::new(&dataset, Shard::new(rank, ranks)?, samples.into())?;
                 let steps = longest(order.steps());
                 (Access::Sequential(order.with_steps(steps)?), steps)
             }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use ringmark_core::benchmark::image_input::{DataSource, ImageInputConfig};
+use ringmark_core::benchmark::data_input::{DataInputConfig, DataSource};
 use ringmark_core::dimension::{Layout, Model, SampleSize};
 use tch::Tensor;
 
@@ -16,7 +16,7 @@ pub struct BatchRequest<'a> {
     /// Seed; rank r uses `seed + r` for a synthetic batch, and all ranks use the same seed for images that are read.
     pub seed: i64,
     /// Images or sequences per rank.
-    pub images: u32,
+    pub samples: u32,
     /// Number of the rank's first image in the global batch.
     pub first: u32,
     pub size: SampleSize,
@@ -27,10 +27,10 @@ pub struct BatchRequest<'a> {
 
 /// Source and processing of images that are read.
 #[derive(Debug, Clone)]
-pub struct ImageRequest {
+pub struct ReadRequest {
     /// Data of this rank.
     pub assignment: Assignment,
-    pub config: ImageInputConfig,
+    pub config: DataInputConfig,
     pub threads: u32,
     /// Images of all ranks in a step.
     pub global_batch: u64,
@@ -56,9 +56,9 @@ impl Batch {
 }
 
 /// Returns the same values with the strides of `layout`: channels_last or contiguous.
-pub fn in_layout(images: &Tensor, layout: Layout) -> Result<Tensor> {
+pub fn in_layout(samples: &Tensor, layout: Layout) -> Result<Tensor> {
     Ok(match layout {
-        Layout::Nhwc => images.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
-        Layout::Nchw => images.f_contiguous()?,
+        Layout::Nhwc => samples.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
+        Layout::Nchw => samples.f_contiguous()?,
     })
 }

@@ -117,7 +117,7 @@ impl CudaCopy {
 
 impl Buffer {
     fn new(index: usize, shape: [i64; 4]) -> Result<Buffer> {
-        let (bytes, images) = (shape.iter().product::<i64>() as usize, shape[0] as usize);
+        let (bytes, samples) = (shape.iter().product::<i64>() as usize, shape[0] as usize);
         let device = Device::Cuda(index);
         let on_device = BatchOnDevice {
             pixels: Tensor::f_empty(shape, (Kind::Uint8, device))?,
@@ -125,7 +125,7 @@ impl Buffer {
         };
         // The memory may have belonged to another tensor that a kernel still reads.
         let used = Stream::current(index)?.record_event()?;
-        let (pixels, labels) = (HostArray::pinned(bytes, Kind::Uint8)?, HostArray::pinned(images, Kind::Int64)?);
+        let (pixels, labels) = (HostArray::pinned(bytes, Kind::Uint8)?, HostArray::pinned(samples, Kind::Int64)?);
         Ok(Buffer { pixels, labels, on_device, copied: Event::new(index), used })
     }
 }

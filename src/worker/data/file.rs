@@ -19,7 +19,7 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
     };
     let (images, labels) = (take("images")?, take("labels")?);
 
-    let (count, size) = (i64::from(request.images), i64::from(request.size.number()));
+    let (count, size) = (i64::from(request.samples), i64::from(request.size.number()));
     let rule = request.model.facts().images().context("a language model reads no images")?;
     let &ImageRule { channels, classes, .. } = rule;
     let (channels, classes) = (i64::from(channels), i64::from(classes));

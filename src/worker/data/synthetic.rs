@@ -10,7 +10,7 @@ use crate::data::batch::{Batch, BatchRequest};
 /// Draws images on `device` itself, because the CPU would take long, and tokens on the CPU, so that they are the same on
 /// every device.
 pub fn batch(request: &BatchRequest, device: Device) -> Result<Batch> {
-    let count = i64::from(request.images);
+    let count = i64::from(request.samples);
     let integers =
         |limit: u32, shape: &[i64], device| Tensor::f_randint(i64::from(limit), shape, (Kind::Int64, device));
     let size = i64::from(request.size.number());

@@ -7,6 +7,9 @@ use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::model::unit::{Provider, Unit};
 
+/// Number of classes of the second accuracy of a validation.
+pub const TOP: i64 = 5;
+
 /// A network on its device. Its tensors are also in a [`NamedTensors`].
 pub trait Network {
     /// Returns the scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
@@ -16,6 +19,18 @@ pub trait Network {
     fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
         let scores = self.forward(inputs, mode)?;
         Ok(scores.f_cross_entropy_loss(labels, None::<&Tensor>, Reduction::Mean, -100, label_smoothing)?)
+    }
+
+    /// Returns sums over the samples of `labels`, which are the first of `inputs`, in fp64 `[3]`: of the cross entropy,
+    /// of samples whose class is the most likely one, and of those whose class is among the [`TOP`] most likely ones.
+    fn validation_sums(&self, inputs: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        let counted = labels.size1()?;
+        let scores = self.forward(inputs, Mode::Inference)?.f_narrow(0, 0, counted)?.f_to_kind(Kind::Float)?;
+        let loss = scores.f_cross_entropy_loss(labels, None::<&Tensor>, Reduction::Sum, -100, 0.0)?;
+        let (_, likely) = scores.f_topk(TOP, 1, true, true)?;
+        let hits = likely.f_eq_tensor(&labels.f_unsqueeze(1)?)?.f_to_kind(Kind::Double)?;
+        let first = hits.f_narrow(1, 0, 1)?.f_sum(Kind::Double)?;
+        Ok(Tensor::f_stack(&[loss.f_to_kind(Kind::Double)?, first, hits.f_sum(Kind::Double)?], 0)?)
     }
 
     /// Returns probabilities in fp32: of every class, `[batch, classes]`, or of each of the `targets` that follow

@@ -97,14 +97,14 @@ impl PreparedModel {
         layers::rectified_convolutions()
     }
 
-    /// Returns `head` of the scores of every class for `images`, computed in the precision of the run.
-    pub fn forward(&self, images: &Tensor, mode: Mode, head: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        self.run(|| head(self.network.forward(images, mode)?))
-    }
-
     /// Returns the mean cross entropy of `labels`, computed in the precision of the run.
     pub fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
         self.run(|| self.network.loss(inputs, labels, label_smoothing, mode))
+    }
+
+    /// Returns [sums of a validation](Network::validation_sums), computed in the precision of the run.
+    pub fn validation_sums(&self, inputs: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        self.run(|| self.network.validation_sums(inputs, labels))
     }
 
     /// Returns [probabilities](Network::probabilities), computed in the precision of the run.

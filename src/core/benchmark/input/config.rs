@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
+use crate::benchmark::data_input::{DataFiles, DataInputConfig};
 use crate::benchmark::{DEFAULT_IMAGE_SIZE, is_default, shared_options};
 use crate::dimension::Model;
 use crate::options::keyword_enum::KeywordEnum;
@@ -124,7 +124,7 @@ config_options! {
         /// Seed of shuffling and augmentation.
         seed: i64 = 0 => option("seed", "N", "Seed of the image order and of random augmentation"),
         /// Options for reading images; its thread count is replaced by `decode_threads`.
-        images: ImageInputConfig = ImageInputConfig::default() => group(image_options()).order(1),
+        images: DataInputConfig = DataInputConfig::default() => group(image_options()).order(1),
         /// File for the record (JSON), written by rank 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         record: Option<PathBuf> = None => shared(shared_options::record),
@@ -135,8 +135,8 @@ config_options! {
 }
 
 /// Returns the options of images except `--decode-threads`, which is a list here.
-fn image_options() -> impl Iterator<Item = OptionSpec<ImageInputConfig>> {
-    ImageInputConfig::options().into_iter().filter(|option| option.name() != "decode-threads")
+fn image_options() -> impl Iterator<Item = OptionSpec<DataInputConfig>> {
+    DataInputConfig::options().into_iter().filter(|option| option.name() != "decode-threads")
 }
 
 impl InputConfig {

@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 
-use crate::benchmark::image_input::DataSource;
+use crate::benchmark::data_input::DataSource;
 use crate::benchmark::input::config::InputConfig;
 use crate::options::option_table::check_ranges;
 use crate::options::value::OptionValue;
@@ -15,7 +15,7 @@ impl InputConfig {
         self.batches.map_or_else(|| self.trace.check_number(), |batches| self.trace.check(batches))?;
         self.model.check_image_size(self.image_size())?;
         match self.data.source() {
-            DataSource::Images(_) => {}
+            DataSource::Read(_) => {}
             DataSource::Synthetic => {
                 bail!(
                     "--data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's \
@@ -41,7 +41,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::benchmark::image_input::DataFiles;
+    use crate::benchmark::data_input::DataFiles;
     use crate::dimension::Model;
 
     #[test]

@@ -109,7 +109,7 @@ impl ScoreConfig {
     /// Returns the samples of a pass.
     pub fn batch(&self) -> BatchShape {
         let sequence_length = self.model.sequence_length(self.sequence_length);
-        BatchShape { sequence_length, ..BatchShape::of_images(self.batch_size) }
+        BatchShape { sequence_length, ..BatchShape::per_rank(self.batch_size) }
     }
 
     /// Returns the configuration with the samples of `batch`.

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::GradientCompression;
+use crate::benchmark::data_input::{DataFiles, DataInputConfig};
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
-use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
@@ -306,7 +306,7 @@ config_options! {
             .default_is("synthetic").free_on_resume(),
         /// Options for reading images.
         #[serde(default, skip_serializing_if = "is_default")]
-        input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
+        input: DataInputConfig = DataInputConfig::default() => group(DataInputConfig::options()).order(1),
         /// Weights to start from (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
             "Initial weights: safetensors with the names of the network's source, or the index (.json) of several files")

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::image_input::DataFiles;
+use crate::benchmark::data_input::DataFiles;
 use crate::benchmark::is_default;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::checkpoint_write::CheckpointMode;
@@ -222,7 +222,8 @@ pub struct EpochEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Validation {
     /// Number of images or sequences, over all ranks.
-    pub images: u64,
+    #[serde(rename = "images")]
+    pub samples: u64,
     /// Mean cross entropy of an image or token; `null` if not finite.
     pub loss: Option<f64>,
     /// Top-1 accuracy: share of images whose class is the most likely one. Absent for language models.
@@ -252,13 +253,13 @@ impl EpochEnd {
     pub fn text(&self) -> String {
         let number = |loss: Option<f64>| loss.map_or_else(|| "NaN".to_owned(), |loss| format!("{loss:.4}"));
         let validation = self.validation.map(|validation| {
-            let Validation { images, loss, top_1, top_5, skipped, time } = validation;
+            let Validation { samples, loss, top_1, top_5, skipped, time } = validation;
             let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} of them skipped") };
-            let (samples, quality) = match (top_1, top_5) {
+            let (name, quality) = match (top_1, top_5) {
                 (Some(top_1), Some(top_5)) => ("images", format!("top-1 {top_1:.4}, top-5 {top_5:.4}")),
                 _ => ("sequences", format!("perplexity {}", number(validation.perplexity()))),
             };
-            format!("; validation of {images} {samples}{skipped}: loss {}, {quality}, in {time:.1}", number(loss))
+            format!("; validation of {samples} {name}{skipped}: loss {}, {quality}, in {time:.1}", number(loss))
         });
         format!("epoch {}: loss {}{}", self.epoch, number(self.loss), validation.unwrap_or_default())
     }
@@ -309,7 +310,7 @@ mod tests {
     #[test]
     fn epoch_is_one_line() {
         let validation = Validation {
-            images: 10_000,
+            samples: 10_000,
             loss: Some(0.39),
             top_1: Some(0.8612),
             top_5: Some(0.9971),

@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::CompressionUse;
+use crate::benchmark::data_input::DataInputUse;
 use crate::benchmark::exchange::BackendChoice;
-use crate::benchmark::image_input::ImageInputUse;
 use crate::benchmark::kv_store::KvStoreUse;
 use crate::benchmark::train::checkpoint_write::CheckpointWrite;
 use crate::benchmark::train::config::TrainConfig;
@@ -122,9 +122,9 @@ impl RunHeader {
     }
 
     /// Returns the images of every rank in one iteration.
-    pub fn images(&self) -> Vec<u32> {
+    pub fn samples(&self) -> Vec<u32> {
         match &self.work_division {
-            Some(division) => division.images.clone(),
+            Some(division) => division.samples.clone(),
             None => vec![self.config.batch_size; self.ranks.len()],
         }
     }
@@ -136,9 +136,9 @@ impl RunHeader {
     pub fn global_loss(&self, losses: &[f64]) -> Option<f64> {
         match &self.work_division {
             None => mean(losses),
-            Some(WorkDivision { images, .. }) => {
-                let sum: f64 = images.iter().zip(losses).map(|(images, loss)| f64::from(*images) * loss).sum();
-                Some(sum / f64::from(images.iter().sum::<u32>()))
+            Some(WorkDivision { samples, .. }) => {
+                let sum: f64 = samples.iter().zip(losses).map(|(samples, loss)| f64::from(*samples) * loss).sum();
+                Some(sum / f64::from(samples.iter().sum::<u32>()))
             }
         }
     }
@@ -220,7 +220,7 @@ pub struct RunEnd {
     pub operators: Option<OperatorProfile>,
     /// Statistics of reading `--data`; `None` if nothing or a single batch was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<ImageInputUse>,
+    pub input: Option<DataInputUse>,
     /// Observations of the program that trained; `None` for ringmark's own step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramUse>,
@@ -444,15 +444,15 @@ impl SweepRecord for RunRecord {
 
 /// Rejects a division whose images or ranks differ from the run's.
 fn check_division(header: &RunHeader) -> anyhow::Result<()> {
-    let Some(WorkDivision { weights, images }) = &header.work_division else { return Ok(()) };
+    let Some(WorkDivision { weights, samples }) = &header.work_division else { return Ok(()) };
     let ranks = header.ranks.len();
     ensure!(
-        images.len() == ranks && weights.len() == ranks && !images.contains(&0),
-        "work_division has {} weights and images {images:?} for {ranks} ranks",
+        samples.len() == ranks && weights.len() == ranks && !samples.contains(&0),
+        "work_division has {} weights and images {samples:?} for {ranks} ranks",
         weights.len()
     );
     let (sum, joined) = (
-        images.iter().map(|images| u64::from(*images)).sum::<u64>(),
+        samples.iter().map(|samples| u64::from(*samples)).sum::<u64>(),
         u64::from(header.config.batch_size) * ranks as u64,
     );
     ensure!(sum == joined, "work_division has {sum} images, but {ranks} ranks of batch_size have {joined}");

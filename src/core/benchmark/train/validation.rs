@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::benchmark::data_input::DataSource;
 use crate::benchmark::exchange::{BackendChoice, Switch};
-use crate::benchmark::image_input::DataSource;
 use crate::benchmark::is_default;
 use crate::benchmark::train::config::{Fault, GRAPH_WARMUP, Recompute, TrainConfig};
 use crate::dimension::{DeviceChoice, Dtype, GraphChoice, KvStore};

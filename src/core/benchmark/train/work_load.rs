@@ -30,7 +30,8 @@ pub struct WorkDivision {
     /// Values that each rank's share is proportional to: the requested weights, or the images/s measured for `auto`.
     pub weights: Vec<f64>,
     /// Images per iteration of each rank.
-    pub images: Vec<u32>,
+    #[serde(rename = "images")]
+    pub samples: Vec<u32>,
 }
 
 impl WorkLoad {
@@ -94,8 +95,8 @@ impl WorkDivision {
     /// Divides `batch_size` images per rank by `weights`. A rank without images is an error, whose message uses `name`.
     pub fn new(weights: Vec<f64>, batch_size: u32, name: impl Fn(usize) -> String) -> anyhow::Result<WorkDivision> {
         let joined = batch_size * weights.len() as u32;
-        let images = divide(&weights, joined);
-        if let Some(rank) = images.iter().position(|images| *images == 0) {
+        let samples = divide(&weights, joined);
+        if let Some(rank) = samples.iter().position(|samples| *samples == 0) {
             bail!(
                 "the weights {} leave {} none of the {joined} images ({batch_size} per rank): use a larger \
                  --batch-size, a larger weight in --work-load, or omit --work-load",
@@ -103,12 +104,12 @@ impl WorkDivision {
                 name(rank)
             );
         }
-        Ok(WorkDivision { weights, images })
+        Ok(WorkDivision { weights, samples })
     }
 
     /// Formats as `24, 8 images by rank (weights 3, 1)`.
     pub fn text(&self) -> String {
-        format!("{} images by rank (weights {})", joined_text(&self.images), joined_text(&self.weights))
+        format!("{} images by rank (weights {})", joined_text(&self.samples), joined_text(&self.weights))
     }
 }
 
@@ -122,13 +123,13 @@ fn shortened(text: &str) -> String {
 }
 
 /// Divides images by MXNet's rule: `round(weight x images / sum of weights)`, half to even, in rank order. The last
-/// rank gets the remainder; if the rounded parts exceed `images`, the last ones are cut.
+/// rank gets the remainder; if the rounded parts exceed `samples`, the last ones are cut.
 ///
 /// `divide([3, 1], 32) = [24, 8]`, `divide([1, 1, 1], 32) = [11, 11, 10]`, `divide([1, 2], 10) = [3, 7]`.
-pub fn divide(weights: &[f64], images: u32) -> Vec<u32> {
+pub fn divide(weights: &[f64], samples: u32) -> Vec<u32> {
     let total: f64 = weights.iter().sum();
-    let rounded = weights.iter().map(|weight| (weight * f64::from(images) / total).round_ties_even() as u32);
-    let mut left = images;
+    let rounded = weights.iter().map(|weight| (weight * f64::from(samples) / total).round_ties_even() as u32);
+    let mut left = samples;
     let mut parts: Vec<u32> = rounded
         .map(|part| {
             let part = part.min(left);
@@ -219,9 +220,9 @@ mod tests {
         for _ in 0..10_000 {
             let weights: Vec<f64> =
                 (0..1 + (random.uniform() * 40.0) as usize).map(|_| 10f64.powf(6.0 * random.uniform() - 3.0)).collect();
-            let images = (random.uniform() * 5000.0) as u32;
-            let parts = divide(&weights, images);
-            assert_eq!((parts.len(), parts.iter().sum::<u32>()), (weights.len(), images), "{weights:?}");
+            let samples = (random.uniform() * 5000.0) as u32;
+            let parts = divide(&weights, samples);
+            assert_eq!((parts.len(), parts.iter().sum::<u32>()), (weights.len(), samples), "{weights:?}");
         }
     }
 

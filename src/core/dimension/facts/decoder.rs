@@ -241,9 +241,9 @@ impl DecoderShape {
     const fn memory(&self, of_parameter: u64, of_sample: u64) -> RankMemory {
         RankMemory {
             fixed: Bytes(of_parameter * self.parameters() + RankMemory::PROGRAM.0),
-            of_image: Bytes(of_sample),
+            of_sample: Bytes(of_sample),
             // Autocast keeps some activations in fp32.
-            of_half_image: Bytes(of_sample * 3 / 4),
+            of_half_sample: Bytes(of_sample * 3 / 4),
         }
     }
 

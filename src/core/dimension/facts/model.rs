@@ -250,7 +250,7 @@ impl ModelFacts {
 macro_rules! facts {
     ($([$source:ident $memory:ident]
         $($title:literal $file_name:literal $source_name:literal $images:ident $gmacs:literal $parameters:literal
-            $arrays:literal $training:literal $of_image:literal $of_half_image:literal
+            $arrays:literal $training:literal $of_sample:literal $of_half_sample:literal
             $scoring:literal $of_scored:literal $of_half_scored:literal)+)+
         decoders: $($shape:ident)+
     ) => {
@@ -264,7 +264,7 @@ macro_rules! facts {
                 gmacs: $gmacs,
                 parameters: $parameters,
                 arrays: $arrays,
-                training_memory: RankMemory::$memory($training, $of_image, $of_half_image),
+                training_memory: RankMemory::$memory($training, $of_sample, $of_half_sample),
                 scoring_memory: RankMemory::$memory($scoring, $of_scored, $of_half_scored),
             },)+)+
             $(ModelFacts::decoder(&DecoderShape::$shape),)+
@@ -301,7 +301,7 @@ pub static FACTS: [ModelFacts; 31] = facts! {
     "MXNet AlexNet"       "mxnet-alexnet"      "alexnet"      MXNET_224   1.01 50_844_008  16  1350  20  15  880  8  8
     "MXNet Inception-BN"  "mxnet-inception-bn" "inception-bn" MXNET_224  1.987 11_295_240 278   580  55  40  380 14 10
     "MXNet Inception-v3"  "mxnet-inception-v3" "inception-v3" MXNET_299  5.713 23_834_568 284   850 140  90  480 24 18
-    [Mxnet for_small_images]
+    [Mxnet for_small_samples]
     "MXNet LeNet"      "mxnet-lenet" "lenet" DIGITS 0.0023 431_080 8  240 270 150  220 110 90
     "MXNet perceptron" "mxnet-mlp"   "mlp"   DIGITS 0.0001 109_386 6  220  10  10  210  10 10
     decoders: GPT2_124M GPT2_355M LLAMA_1B LLAMA_8B GPT2_TINY LLAMA_TINY

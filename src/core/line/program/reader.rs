@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn rates_give_the_time_of_an_iteration() {
         let case = Case { nodes: 2, gpus_per_node: 2 };
-        let batch = BatchShape { sequence_length: Some(1024), ..BatchShape::of_images(8) };
+        let batch = BatchShape { sequence_length: Some(1024), ..BatchShape::per_rank(8) };
         for timing in [
             Timing::Time(0.5),
             Timing::Units(65_536.0),

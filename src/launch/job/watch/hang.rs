@@ -79,14 +79,8 @@ impl Hang<'_> {
         let silent_hosts = self.silent_hosts(stuck);
         let mut parts: Vec<String> =
             silent_hosts.iter().map(|(host, ranks)| self.describe_silent_host(host, ranks)).collect();
-        for number in stuck {
-            let Some(rank) = self.live.get(number) else {
-                parts.push(format!(
-                    "{} has never reported: it was not started, or cannot reach this machine's addresses",
-                    self.describe_processes(&[*number])
-                ));
-                continue;
-            };
+        parts.extend(self.describe_unconnected());
+        for (number, rank) in stuck.iter().filter_map(|number| Some((number, self.live.get(number)?))) {
             let name = format!(
                 "{} (process \
                  {})",
@@ -111,6 +105,16 @@ impl Hang<'_> {
             parts.push(format!("{more} more in the same state"));
         }
         parts
+    }
+
+    fn describe_unconnected(&self) -> Option<String> {
+        let processes = self.describe_processes(&self.unconnected);
+        let cause = match self.unconnected.len() {
+            0 => return None,
+            1 => "has never reported: it was not started, or cannot reach this machine's addresses",
+            _ => "have never reported: they were not started, or cannot reach this machine's addresses",
+        };
+        Some(format!("{processes} {cause}"))
     }
 
     /// Describes a hang in which all ranks wait, so that no single rank can be named: their messages do not arrive.
@@ -243,7 +247,8 @@ mod tests {
         };
         expect!["ranks 0-1, 3 and servers 0-1"].assert_eq(&hang.describe_processes(&[0, 1, 3, 4, 5]));
         assert_eq!(hang.describe_processes(&[5]), "server 1");
-        let words = "has never reported: it was not started, or cannot reach this machine's addresses";
-        assert_eq!(hang.describe(), format!("rank 2 {words}; server 1 {words}"));
+        let expected =
+            "rank 2 and server 1 have never reported: they were not started, or cannot reach this machine's addresses";
+        assert_eq!(hang.describe(), expected);
     }
 }

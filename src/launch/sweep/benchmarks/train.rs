@@ -22,7 +22,7 @@ use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, JobCheckpoint, PlanContext, PlannedJob, Report, Resumable, SessionRules,
 };
-use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
+use crate::launch::sweep::cost::{EpochSamples, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{KV_STORE, joined};
@@ -44,7 +44,7 @@ pub struct TrainSweep {
     /// Images of an epoch, if the length of runs is given in epochs.
     pub items: Option<u64>,
     /// Images trained and predicted in an epoch, if this machine could count both; used for the estimate.
-    pub epoch_images: Option<EpochImages>,
+    pub epoch_samples: Option<EpochSamples>,
     /// Search for the fastest settings before the sweep.
     pub search: StrategySearch,
     /// Destination of messages if another command runs this sweep and describes it: no first lines, and warnings only in
@@ -134,7 +134,7 @@ impl TrainSweep {
 
     /// Returns the cost of validation in `run` with the settings `train`.
     fn validation(&self, run: RunName, train: &TrainConfig) -> Option<ValidationCost> {
-        let images = self.epoch_images.filter(|_| train.learning.validate.are_read())?;
+        let images = self.epoch_samples.filter(|_| train.learning.validate.are_read())?;
         Some(ValidationCost::new(train, run.case.ranks(), images))
     }
 

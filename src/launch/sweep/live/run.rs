@@ -139,7 +139,7 @@ mod tests {
     use ringmark_core::dimension::WorkUnit;
 
     use super::*;
-    use crate::launch::sweep::cost::EpochImages;
+    use crate::launch::sweep::cost::EpochSamples;
     use crate::launch::sweep::live::lines::tests::job;
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn run_without_output_uses_rank_reports() {
-        let mut progress = RunProgress::new("2n2g".to_owned(), 20, 4).without_lines(BatchShape::of_images(8));
+        let mut progress = RunProgress::new("2n2g".to_owned(), 20, 4).without_lines(BatchShape::per_rank(8));
         let (start, mut job) = (Instant::now(), job());
         let mut look = |iteration: u32, second: u64| {
             job.ranks.iter_mut().for_each(|rank| rank.iteration = iteration);
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn remaining_time_includes_future_validations() {
         let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
-        let validation = ValidationCost::new(&train, 1, EpochImages { trained: 10, predicted: 12 });
+        let validation = ValidationCost::new(&train, 1, EpochSamples { trained: 10, predicted: 12 });
         let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1).validating(Some(validation));
         let start = Instant::now();
         let after = |seconds: u64| start + Duration::from_secs(seconds);

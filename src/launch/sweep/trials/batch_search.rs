@@ -136,7 +136,7 @@ impl<R: Record> BatchSearch<'_, R> {
         let (run, environment) = (self.name(batch_size), LaunchEnvironment::read());
         let context = PlanContext { environment: &environment, resumed: None, is_restart: false };
         let plan = (self.job)(run, files_in(&self.folder(), run)?, context);
-        Ok(plan.cost.on_cpu.map(|cost| cost.memory.of_image))
+        Ok(plan.cost.on_cpu.map(|cost| cost.memory.of_sample))
     }
 
     fn fits(&self, batch_size: u32, doctor: bool) -> anyhow::Result<bool> {

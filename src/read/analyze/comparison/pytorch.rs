@@ -57,16 +57,16 @@ pub fn add(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> an
         for (place, (name, group)) in named.iter().enumerate() {
             let is_twice = named[..place].iter().any(|(other, _)| other == name);
             ensure!(!is_twice, "two results of {} with {name}", model.model);
-            let images = f64::from(model.batch_size) * group.ranks.len() as f64;
-            let Some(mean) = mean(&group.measurements).filter(|_| images > 0.0) else {
+            let samples = f64::from(model.batch_size) * group.ranks.len() as f64;
+            let Some(mean) = mean(&group.measurements).filter(|_| samples > 0.0) else {
                 // The first group of a ringmark file is empty if there was no 1n1g.
                 if place > 0 || !group.measurements.is_empty() {
-                    let what = if images > 0.0 { "measurements" } else { "ranks, or images" };
+                    let what = if samples > 0.0 { "measurements" } else { "ranks, or images" };
                     left_out.push(format!("{} with {name} has no {what}", model.model));
                 }
                 continue;
             };
-            match RunFigures::new(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
+            match RunFigures::new(samples / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
                 Some(figures) => {
                     let case = of_model.case(name);
                     case.runs.push(figures);

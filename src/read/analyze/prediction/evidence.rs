@@ -171,7 +171,7 @@ impl Evidence {
     /// Returns the evidence of a published row.
     pub fn from_published(row: &Published) -> Evidence {
         let case = |case: &PublishedCase| {
-            let work = BatchShape::of_images(row.batch_size).work(case.case);
+            let work = BatchShape::per_rank(row.batch_size).work(case.case);
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
             let runs = speeds.iter().map(|speed| RunStep { step: work / speed, times: None }).collect();
             let evidence = CaseEvidence::new(case.case, runs, None)?;
@@ -182,7 +182,7 @@ impl Evidence {
             label: row.name.to_owned(),
             point: Point {
                 model: row.model,
-                batch: BatchShape::of_images(row.batch_size),
+                batch: BatchShape::per_rank(row.batch_size),
                 dtype: row.dtype,
                 kv_store: KvStore::Ring,
             },

@@ -43,7 +43,7 @@ impl Published {
         let input = |reads_images: bool| if reads_images { "images from disk" } else { "synthetic images" };
         let unlike = |own: &MeasuredConditions| {
             let pairs = [
-                (BatchShape::of_images(self.batch_size) != own.point.batch)
+                (BatchShape::per_rank(self.batch_size) != own.point.batch)
                     .then(|| format!("batch size {} instead of {}", self.batch_size, own.point.batch.numbers())),
                 (self.dtype != own.point.dtype).then(|| format!("{} instead of {}", self.dtype, own.point.dtype)),
                 own.reads_images
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn differences_are_those_of_the_most_similar_group() {
         let of_model = |model, dtype, batch_size, reads_images| {
-            let point = Point { model, batch: BatchShape::of_images(batch_size), dtype, kv_store: KvStore::Ring };
+            let point = Point { model, batch: BatchShape::per_rank(batch_size), dtype, kv_store: KvStore::Ring };
             MeasuredConditions { point, reads_images }
         };
         let own = |dtype, batch_size, reads_images| of_model(Model::Resnet50V1b, dtype, batch_size, reads_images);

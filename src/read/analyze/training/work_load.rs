@@ -13,7 +13,8 @@ use crate::read::load::run::Measured;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkCost {
     /// Images of each rank in an iteration.
-    pub images: Vec<u32>,
+    #[serde(rename = "images")]
+    pub samples: Vec<u32>,
     /// Forward and backward time per image of each rank, mean over iterations.
     pub seconds_per_image: Vec<Seconds>,
     /// Forward and backward time of the slowest rank.
@@ -38,13 +39,13 @@ pub fn case_work_cost(group: &TrainingGroup, case: &TrainingCase) -> Option<Work
 }
 
 fn cost_of_run(run: &Measured) -> Option<WorkCost> {
-    let images: Vec<u32> = run.figures.ranks.iter().map(|rank| rank.images).collect();
+    let samples: Vec<u32> = run.figures.ranks.iter().map(|rank| rank.samples).collect();
     let compute: Vec<f64> = run.figures.ranks.iter().map(|rank| rank.times.compute().0).collect();
-    let each: Vec<f64> = images.iter().map(|images| f64::from(*images)).collect();
+    let each: Vec<f64> = samples.iter().map(|samples| f64::from(*samples)).collect();
     let split = split_times(&compute, &each)?;
     Some(WorkCost {
-        images,
-        seconds_per_image: compute.iter().zip(&each).map(|(time, images)| Seconds(time / images)).collect(),
+        samples,
+        seconds_per_image: compute.iter().zip(&each).map(|(time, samples)| Seconds(time / samples)).collect(),
         slowest_seconds: Seconds(split.slowest),
         even_seconds: Seconds(split.even),
         balanced_seconds: Seconds(split.balanced),

@@ -77,7 +77,7 @@ pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
         _ => format!("{} {case}", group.label),
     };
     let of_group = |group: &TrainingGroup| -> Vec<Demand> {
-        let measured = || group.cases.iter().filter_map(|case| Some((case, images_a_host(case)?)));
+        let measured = || group.cases.iter().filter_map(|case| Some((case, units_a_host(case)?)));
         let fewest = measured().min_by_key(|(case, _)| case.case.ranks());
         let recorded = group.conditions.recorded.as_ref();
         let demand = |(case, trained): (&TrainingCase, UnitsPerSecond)| {
@@ -112,7 +112,7 @@ pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
 }
 
 /// Returns images/s per node of a case; `None` if none of its runs counts.
-fn images_a_host(case: &TrainingCase) -> Option<UnitsPerSecond> {
+fn units_a_host(case: &TrainingCase) -> Option<UnitsPerSecond> {
     Some(UnitsPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
 }
 

@@ -22,7 +22,7 @@ pub(super) fn pattern() -> String {
         baseline: false,
         case: Case::SINGLE,
         model: Model::default(),
-        batch: BatchShape::of_images(128),
+        batch: BatchShape::per_rank(128),
         dtype: Dtype::Fp32,
         kv_store: KvStore::Ring,
         run: 1,

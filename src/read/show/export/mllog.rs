@@ -63,8 +63,8 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
     // Only the network that MLPerf trains is known to use batch normalization, over the images of a rank.
     let has_span = config.model == Model::Resnet50V1b && !config.freeze_batch_norm && config.work_load.is_none();
     all.extend(has_span.then(|| ("model_bn_span", config.batch_size.into())));
-    all.extend(trained_images(record).map(|images| ("train_samples", images.into())));
-    all.extend(predicted_images(record).map(|images| ("eval_samples", images.into())));
+    all.extend(trained_samples(record).map(|samples| ("train_samples", samples.into())));
+    all.extend(predicted_samples(record).map(|samples| ("eval_samples", samples.into())));
     all
 }
 
@@ -117,12 +117,12 @@ fn schedule(config: &TrainConfig) -> Vec<(&'static str, Value)> {
     all
 }
 
-fn trained_images(record: &RunRecord) -> Option<u64> {
+fn trained_samples(record: &RunRecord) -> Option<u64> {
     record.end.as_ref()?.input.as_ref()?.items
 }
 
-fn predicted_images(record: &RunRecord) -> Option<u64> {
-    record.end.as_ref()?.epochs.iter().find_map(|epoch| Some(epoch.validation?.images))
+fn predicted_samples(record: &RunRecord) -> Option<u64> {
+    record.end.as_ref()?.epochs.iter().find_map(|epoch| Some(epoch.validation?.samples))
 }
 
 /// Returns true if the network, the images and their size are those of MLPerf's ResNet.
@@ -130,7 +130,7 @@ fn is_resnet(record: &RunRecord) -> bool {
     let config = &record.header.config;
     config.model == Model::Resnet50V1b
         && config.sample_size() == config.model.facts().default_size()
-        && [trained_images(record), predicted_images(record)] == IMAGENET.map(Some)
+        && [trained_samples(record), predicted_samples(record)] == IMAGENET.map(Some)
 }
 
 /// Returns MLPerf's name of the benchmark, or the network's name if it is not an MLPerf benchmark.
@@ -159,9 +159,9 @@ impl MlLog<'_> {
         let number = || object(json!({ "epoch_num": epoch.epoch }));
         self.event("INTERVAL_START", training.start, "epoch_start", Value::Null, (first, number()));
         self.event("INTERVAL_END", training.end, "epoch_stop", Value::Null, (end, number()));
-        let images = record.header.config.joined_batch(record.header.ranks.len() as u32) as f64;
+        let samples = record.header.config.joined_batch(record.header.ranks.len() as u32) as f64;
         let seconds = training.end.0 - training.start.0;
-        let throughput = json!({ "throughput": images * f64::from(epoch.iteration + 1 - first_iteration) / seconds });
+        let throughput = json!({ "throughput": samples * f64::from(epoch.iteration + 1 - first_iteration) / seconds });
         self.event("POINT_IN_TIME", training.end, "tracked_stats", throughput, (end, number()));
         if let Some(predicted) = epoch.validation {
             self.event("INTERVAL_START", validation.start, "eval_start", Value::Null, (last, number()));

@@ -94,7 +94,7 @@ pub fn measure(
     let elapsed = |before: Duration, after: Duration| Seconds((after - before).as_secs_f64());
     Ok(HostPass {
         batches,
-        images: after.images - before.images,
+        images: after.samples - before.samples,
         skipped,
         bytes: Bytes(bytes),
         from_disk: share.map(|share| Bytes((bytes as f64 * share.min(1.0)) as u64)),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::input::{InputConfig, PageCache, StoredImages};
 use ringmark_core::host::memory;
 use ringmark_input::dataset::Dataset;
@@ -16,7 +16,7 @@ use ringmark_input::loader::{Loader, LoaderConfig};
 use ringmark_input::shard::Shard;
 
 use crate::data::assignment::{Access, Assignment, Receiver};
-use crate::data::images::{BatchSpec, loader_config, training_recipe};
+use crate::data::reader::{BatchSpec, loader_config, training_recipe};
 use crate::job::heartbeat;
 
 /// Number of images sampled to describe how they are stored.
@@ -45,16 +45,16 @@ impl Source {
     ///
     /// Fails if the data cannot be read or do not match the network.
     pub fn open(config: &InputConfig) -> Result<Source> {
-        let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data contains no images")) };
+        let DataSource::Read(files) = config.data.source() else { return Err(anyhow!("--data contains no images")) };
         let dataset = Dataset::open_within(files, config.images.limits())?;
         let seed = config.seed as u64;
         let recipe = training_recipe(&config.images, &dataset, config.image_size())?;
-        let batches = BatchSpec { model: config.model, images: config.batch_size, seed, threads: 1 };
+        let batches = BatchSpec { model: config.model, samples: config.batch_size, seed, threads: 1 };
         let loader = loader_config(&config.images, recipe, batches);
-        let alone = Receiver { rank: 0, ranks: 1, images: config.batch_size };
+        let alone = Receiver { rank: 0, ranks: 1, samples: config.batch_size };
         let assignment = Assignment::new(dataset, alone, |steps| steps)?;
         let mut source = Source { assignment, loader, shuffle: config.images.shuffle_seed(seed), warm_batches: 1 };
-        let bytes_of_batch = source.mean_bytes()? * source.loader.images as f64;
+        let bytes_of_batch = source.mean_bytes()? * source.loader.samples as f64;
         let most = WARM_BYTES.min(memory::available().0 / WARM_PART) as f64 / bytes_of_batch.max(1.0);
         source.warm_batches = (most as u64).clamp(1, source.whole_batches());
         Ok(source)
@@ -66,11 +66,11 @@ impl Source {
 
     /// Returns the number of complete batches of distinct images; 1 if there are too few images.
     pub fn whole_batches(&self) -> u64 {
-        (self.assignment.items() / self.loader.images).max(1)
+        (self.assignment.items() / self.loader.samples).max(1)
     }
 
     fn share(&self) -> Share {
-        Share { global_batch: self.loader.images, first: 0, images: self.loader.images }
+        Share { global_batch: self.loader.samples, first: 0, samples: self.loader.samples }
     }
 
     /// Starts a loader with this number of threads, in the order of training. A warm pass repeats the first batches.
@@ -100,12 +100,12 @@ impl Source {
 
     /// Reads the data of the warm passes into the page cache. The pass itself reports or skips unreadable images.
     pub fn read_once(&self, threads: u32) -> Result<()> {
-        let images = self.warm_batches * self.loader.images;
+        let images = self.warm_batches * self.loader.samples;
         match self.assignment.access {
             Access::ByNumber { items } => {
                 let order = Order::new(items, self.shuffle, self.share())?;
                 self.read_by_number(threads, images, |number| {
-                    order.draw(number / self.loader.images, number % self.loader.images).item
+                    order.draw(number / self.loader.samples, number % self.loader.samples).item
                 })
             }
             Access::Sequential(_) => {

@@ -6,7 +6,7 @@ use std::mem;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::data_input::DataInputUse;
 use ringmark_core::benchmark::train::{CheckpointWrite, EpochEnd, Iteration, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::file::safetensors;
@@ -43,7 +43,7 @@ pub struct SavedProgress {
     pub epochs: Vec<EpochEnd>,
     /// Input of all ranks so far.
     #[serde(default)]
-    pub input: Option<ImageInputUse>,
+    pub input: Option<DataInputUse>,
     /// Checkpoints before this one.
     #[serde(default)]
     pub checkpoints: Vec<CheckpointWrite>,
@@ -63,7 +63,7 @@ impl SavedProgress {
         header: &RunHeader,
         iterations: &[Iteration],
         epochs: &[EpochEnd],
-        input: Option<ImageInputUse>,
+        input: Option<DataInputUse>,
         checkpoints: &[CheckpointWrite],
         wall: Seconds,
     ) -> SavedProgress {

@@ -4,25 +4,21 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunHeader, TrainConfig, Validation};
-use ringmark_core::dimension::{DeviceKind, Seconds, WorkUnit};
+use ringmark_core::dimension::{DeviceKind, Seconds};
 use ringmark_core::host::Stage;
 use ringmark_core::stats::summary::mean;
 use ringmark_input::dataset::Dataset;
-use tch::{Kind, Reduction, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::benchmark::train::{agreement, work_load};
 use crate::data::assignment::{Assignment, Receiver};
-use crate::data::batch::ImageRequest;
-use crate::data::images::Images;
+use crate::data::batch::ReadRequest;
+use crate::data::reader::DataReader;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
-
-/// Number of predictions for the top-5 accuracy.
-const TOP: i64 = 5;
 
 /// The epochs of a run.
 pub struct Epochs {
@@ -37,7 +33,7 @@ impl Epochs {
     /// Creates the epochs of a run that continues after `ends`.
     pub fn new(config: &TrainConfig, session: &Session, ends: Vec<EpochEnd>) -> Result<Epochs> {
         let validation = match config.learning.validate.source() {
-            DataSource::Images(files) => Some(assignment(files, config, session).context("--validate")?),
+            DataSource::Read(files) => Some(assignment(files, config, session).context("--validate")?),
             DataSource::Synthetic => None,
             DataSource::Batch(file) => bail!("--validate {}: use image files, not a single batch", file.display()),
         };
@@ -94,19 +90,19 @@ pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) ->
         world.host(),
         all[0]
     );
-    let receiver = Receiver { rank: world.rank(), ranks: world.ranks(), images: config.batch_size };
+    let receiver = Receiver { rank: world.rank(), ranks: world.ranks(), samples: config.batch_size };
     let longest = |steps: u64| world.gather(&[steps as f64]).concat().into_iter().fold(0.0, f64::max) as u64;
     Assignment::new(dataset, receiver, longest)
 }
 
-/// Returns the request of this rank for the images of `assignment`, from the first one on.
-pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -> ImageRequest {
+/// Returns the request of this rank for the data of `assignment`, from the first one on.
+pub fn read_request(assignment: Assignment, config: &TrainConfig, session: &Session) -> ReadRequest {
     let own_threads = match session.own.kind {
         DeviceKind::Cpu => session.own.cores.threads,
         // The compute threads are mostly idle with a GPU.
         DeviceKind::Cuda => session.own.cores.part,
     };
-    ImageRequest {
+    ReadRequest {
         assignment,
         config: config.input,
         threads: config.input.decode_threads.unwrap_or(own_threads),
@@ -116,14 +112,14 @@ pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -
     }
 }
 
-/// Starts reading the images that this rank predicts.
-fn start(assignment: Assignment, config: &TrainConfig, session: &Session) -> Result<Images> {
+/// Starts reading the images or sequences that this rank predicts.
+fn start(assignment: Assignment, config: &TrainConfig, session: &Session) -> Result<DataReader> {
     let world = session.world;
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let share = work_load::share(config, None, world.rank());
     let request = work_load::request(config, config.learning.validate.source(), layout, share);
-    let images = ImageRequest { is_validation: true, ..images(assignment, config, session) };
-    Images::start(&request, &images, session.device())
+    let read = ReadRequest { is_validation: true, ..read_request(assignment, config, session) };
+    DataReader::start(&request, &read, session.device())
 }
 
 /// Predicts all images or sequences once, each rank its part; running statistics are rank 0's.
@@ -138,48 +134,33 @@ fn validate(
     let (world, device) = (session.world, session.device());
     agreement::copy_from_rank_0(model.statistics(), world)?;
     let steps = assignment.steps();
-    let mut images = start(assignment, config, session)?;
+    let mut reader = start(assignment, config, session)?;
     let mut predicted = 0;
     let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
-    let is_of_tokens = config.model.unit() == WorkUnit::Token;
     let _no_gradient = tch::no_grad_guard();
     model.round()?;
     for _ in 0..steps {
-        images.advance()?;
+        reader.advance()?;
         // A rank may have no image of the last batch.
-        let counted = images.counted() as i64;
+        let counted = reader.counted() as i64;
         predicted += counted;
-        let batch = images.current()?;
+        let batch = reader.current()?;
         let labels = batch.targets.f_narrow(0, 0, counted)?;
-        if is_of_tokens {
-            if counted > 0 {
-                let inputs = batch.inputs.f_narrow(0, 0, counted)?;
-                let loss = model.loss(&inputs, &labels, 0.0, Mode::Inference)?.f_to_kind(Kind::Double)?;
-                let _ = sums.f_narrow(0, 0, 1)?.f_add_(&loss.f_mul_scalar(counted as f64)?)?;
-            }
-            continue;
-        }
-        let batch_sums = model.forward(&batch.inputs, Mode::Inference, |scores| {
-            let scores = scores.f_narrow(0, 0, counted)?.f_to_kind(Kind::Float)?;
-            let loss = scores.f_cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Sum, -100, 0.0)?;
-            let (_, likely) = scores.f_topk(TOP, 1, true, true)?;
-            let hits = likely.f_eq_tensor(&labels.f_unsqueeze(1)?)?.f_to_kind(Kind::Double)?;
-            let first = hits.f_narrow(1, 0, 1)?.f_sum(Kind::Double)?;
-            Ok(Tensor::f_stack(&[loss.f_to_kind(Kind::Double)?, first, hits.f_sum(Kind::Double)?], 0)?)
-        })?;
+        let batch_sums = model.validation_sums(&batch.inputs, &labels)?;
         let _ = sums.shallow_clone().f_add_(&batch_sums)?;
     }
     let mut own = Vec::<f64>::try_from(&sums)?;
-    own.extend([predicted as f64, images.used().own.skipped as f64]);
+    own.extend([predicted as f64, reader.used().own.skipped as f64]);
     let all = world.gather(&own);
     let total = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>();
     let mean = |number: usize| total(number) / total(3);
+    let has_classes = config.model.facts().images().is_some();
     Ok(Validation {
-        images: total(3) as u64,
+        samples: total(3) as u64,
         skipped: total(4) as u64,
         loss: Some(mean(0)).filter(|loss| loss.is_finite()),
-        top_1: (!is_of_tokens).then(|| mean(1)),
-        top_5: (!is_of_tokens).then(|| mean(2)),
+        top_1: has_classes.then(|| mean(1)),
+        top_5: has_classes.then(|| mean(2)),
         time: Seconds(started.elapsed().as_secs_f64()),
     })
 }

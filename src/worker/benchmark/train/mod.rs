@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::train::{AutotuneLog, Recompute, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::{LauncherAddress, Stage};
@@ -33,7 +33,7 @@ use crate::benchmark::train::step::Step;
 use crate::benchmark::train::timed_loop::TimedLoop;
 use crate::data::Batches;
 use crate::data::assignment::Assignment;
-use crate::data::batch::ImageRequest;
+use crate::data::batch::ReadRequest;
 use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
@@ -103,7 +103,7 @@ fn train_in_stream(
     session: &Session,
 ) -> Result<Option<String>> {
     let assignment = match config.data.source() {
-        DataSource::Images(files) => Some(epochs::assignment(files, config, session).context("--data")?),
+        DataSource::Read(files) => Some(epochs::assignment(files, config, session).context("--data")?),
         DataSource::Synthetic | DataSource::Batch(_) => None,
     };
     if let (Some(assignment), Some(_)) = (&assignment, &config.work_load) {
@@ -211,13 +211,13 @@ fn prepare(
     let data_rank = if config.fingerprint { 0 } else { world.rank() };
     let share = work_load::share(config, division.as_ref(), data_rank);
     let request = work_load::request(config, config.data.source(), layout, share);
-    let images = assignment.map(|assignment| ImageRequest {
+    let samples = assignment.map(|assignment| ReadRequest {
         steps_before: progress.as_ref().map_or(0, SavedProgress::iteration).into(),
-        ..epochs::images(assignment, config, session)
+        ..epochs::read_request(assignment, config, session)
     });
-    let batches = Batches::new(&request, images.as_ref(), data_rank, device)?;
+    let batches = Batches::new(&request, samples.as_ref(), data_rank, device)?;
     let saved = std::mem::take(&mut model.training_state.entries);
-    let mut step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
+    let mut step = Step::new(config, world.rank(), model, batches, share.samples, exchange)?;
     if let Some(progress) = &mut progress {
         let restore = Instant::now();
         checkpoint::restore(&mut step, &saved, world)?;

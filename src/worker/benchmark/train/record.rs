@@ -1,7 +1,7 @@
 //! The record of a run: rank 0 gathers the samples and checksums of all ranks, checks and writes them.
 
 use anyhow::Result;
-use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::data_input::DataInputUse;
 use ringmark_core::benchmark::kv_store::gathers::{self, GatherUse};
 use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
@@ -19,7 +19,7 @@ use ringmark_core::validity;
 
 use crate::benchmark::train::graphs::GraphUse;
 use crate::data::Batches;
-use crate::data::images::ImagesUsed;
+use crate::data::reader::ReadUse;
 use crate::exchange::compression::facts::CompressionFacts;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::Session;
@@ -45,7 +45,7 @@ pub struct RankMeasurements {
     pub kv_store: Option<KvStoreUse>,
     /// Sizes and residual of the code, if gradients were compressed.
     pub compression: Option<CompressionFacts>,
-    pub input: Option<ImageInputUse>,
+    pub input: Option<DataInputUse>,
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
     pub checkpoints: Vec<CheckpointWrite>,
@@ -208,11 +208,11 @@ fn gathered(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> {
 }
 
 /// Returns the input of all ranks, including the input `before` the run was resumed. All ranks call this together.
-pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -> Result<Option<ImageInputUse>> {
-    let Some(ImagesUsed { what, items, augmentation, own, skipped }) = batches.used() else { return Ok(None) };
+pub fn input(world: &World, batches: &Batches, before: Option<&DataInputUse>) -> Result<Option<DataInputUse>> {
+    let Some(ReadUse { what, items, augmentation, own, skipped }) = batches.used() else { return Ok(None) };
     let ranks = world.gather_values(&own)?;
     let skipped = world.gather_values(&skipped)?.concat();
-    let used = ImageInputUse { what, items, augmentation, ranks, skipped };
+    let used = DataInputUse { what, items, augmentation, ranks, skipped };
     Ok(Some(match before {
         Some(before) => used.merge_earlier(before),
         None => used,

@@ -46,7 +46,7 @@ pub struct Step {
 
 /// Part of a rank's batch that one forward and backward pass computes.
 struct BatchPart {
-    images: Range<i64>,
+    samples: Range<i64>,
     /// Its images divided by those of the batch.
     share: f64,
     /// Weight of its gradient: its number of images divided by those that the exchange averages per rank. `None` if it
@@ -69,30 +69,30 @@ struct Flip {
 }
 
 impl Step {
-    /// Creates the step of `rank`, whose batches have `images` images.
+    /// Creates the step of `rank`, whose batches have `samples` images.
     pub fn new(
         config: &TrainConfig,
         rank: u32,
         model: PreparedModel,
         batches: Batches,
-        images: u32,
+        samples: u32,
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
         // If nothing is summed, every rank trains alone on its own batch.
-        let even = if exchange.facts().summed_ranks > 1 { config.batch_size } else { images };
+        let even = if exchange.facts().summed_ranks > 1 { config.batch_size } else { samples };
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
         let part = |of_part: Range<u32>| -> Result<BatchPart> {
             let count = of_part.len() as f64;
             let weight = (of_part.len() as u32 != even).then(|| count / f64::from(even));
             Ok(BatchPart {
-                images: of_part.start.into()..of_part.end.into(),
-                share: count / f64::from(images),
+                samples: of_part.start.into()..of_part.end.into(),
+                share: count / f64::from(samples),
                 weight: weight.map(scalar).transpose()?,
             })
         };
         let fingerprints =
             config.fingerprint.then(|| FingerprintLog::new(config.iterations, model.device())).transpose()?;
-        let parts = parts_of(images, config.accumulate).map(part).collect::<Result<_>>()?;
+        let parts = parts_of(samples, config.accumulate).map(part).collect::<Result<_>>()?;
         Ok(Step {
             one: scalar(1.0)?,
             zero: scalar(0.0)?,
@@ -311,7 +311,7 @@ impl Step {
         let whole = self.batches.current()?;
         let batch = match &self.parts[..] {
             [_] => whole,
-            parts => &whole.part(&parts[part].images)?,
+            parts => &whole.part(&parts[part].samples)?,
         };
         loss(&self.model, batch, self.mode, self.label_smoothing)
     }
@@ -325,8 +325,8 @@ impl Step {
 }
 
 /// Divides a batch into `count` parts whose sizes differ by at most one image.
-fn parts_of(images: u32, count: u32) -> impl Iterator<Item = Range<u32>> {
-    let bound = move |part: u32| (u64::from(images) * u64::from(part) / u64::from(count)) as u32;
+fn parts_of(samples: u32, count: u32) -> impl Iterator<Item = Range<u32>> {
+    let bound = move |part: u32| (u64::from(samples) * u64::from(part) / u64::from(count)) as u32;
     (0..count).map(move |part| bound(part)..bound(part + 1))
 }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use ringmark_core::benchmark::image_input::ImageInputUse;
+use ringmark_core::benchmark::data_input::DataInputUse;
 use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
 use ringmark_core::dimension::{GraphChoice, Seconds};
 use ringmark_core::host::Stage;
@@ -42,7 +42,7 @@ pub struct TimedLoop<'a> {
     counters: HostWatch,
     /// Wall time and input before the checkpoint that this run continues.
     wall_before: Seconds,
-    input_before: Option<ImageInputUse>,
+    input_before: Option<DataInputUse>,
     started: Instant,
     paused: Duration,
 }

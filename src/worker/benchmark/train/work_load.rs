@@ -3,7 +3,7 @@
 //! will later.
 
 use anyhow::Result;
-use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::train::{TrainConfig, WorkDivision};
 use ringmark_core::dimension::Layout;
 use ringmark_core::stats::summary;
@@ -32,7 +32,7 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
     };
     let name = |rank: usize| format!("rank {rank} on host {}", places[rank].host);
     let division = WorkDivision::new(weights, config.batch_size, name)?;
-    let fewest = division.images.iter().min().copied().unwrap_or_default();
+    let fewest = division.samples.iter().min().copied().unwrap_or_default();
     config.check_parts(fewest)?;
     Ok(Some(division))
 }
@@ -40,17 +40,17 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
 /// A rank's images in the global batch of all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageShare {
-    pub images: u32,
+    pub samples: u32,
     /// Index of the first image in the global batch.
     pub first: u32,
 }
 
 pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> ImageShare {
     match division {
-        None => ImageShare { images: config.batch_size, first: rank * config.batch_size },
-        Some(WorkDivision { images, .. }) => {
+        None => ImageShare { samples: config.batch_size, first: rank * config.batch_size },
+        Some(WorkDivision { samples, .. }) => {
             let rank = rank as usize;
-            ImageShare { images: images[rank], first: images[..rank].iter().sum() }
+            ImageShare { samples: samples[rank], first: samples[..rank].iter().sum() }
         }
     }
 }
@@ -58,8 +58,8 @@ pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -
 /// Returns this rank's training speed with an even share of a synthetic batch, in samples/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
-    let ImageShare { images, first } = share(config, None, world.rank());
-    let share = ImageShare { images: images.div_ceil(config.accumulate), first };
+    let ImageShare { samples, first } = share(config, None, world.rank());
+    let share = ImageShare { samples: samples.div_ceil(config.accumulate), first };
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
@@ -80,14 +80,14 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
         }
     }
     model.restore(&statistics)?;
-    Ok(f64::from(share.images) / summary::median(&times).unwrap_or(f64::INFINITY))
+    Ok(f64::from(share.samples) / summary::median(&times).unwrap_or(f64::INFINITY))
 }
 
 pub fn request<'a>(
     config: &TrainConfig,
     source: DataSource<'a>,
     layout: Layout,
-    ImageShare { images, first }: ImageShare,
+    ImageShare { samples, first }: ImageShare,
 ) -> BatchRequest<'a> {
-    BatchRequest { source, seed: config.seed, images, first, size: config.sample_size(), model: config.model, layout }
+    BatchRequest { source, seed: config.seed, samples, first, size: config.sample_size(), model: config.model, layout }
 }

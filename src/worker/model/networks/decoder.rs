@@ -152,6 +152,17 @@ impl Network for Decoder {
         })
     }
 
+    /// Returns the sum of the sequences' losses; the others are zero.
+    fn validation_sums(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let (sequences, _) = targets.size2()?;
+        let sums = Tensor::f_zeros([3], (Kind::Double, tokens.device()))?;
+        if sequences > 0 {
+            let loss = self.loss(&tokens.f_narrow(0, 0, sequences)?, targets, 0.0, Mode::Inference)?;
+            let _ = sums.f_narrow(0, 0, 1)?.f_add_(&loss.f_to_kind(Kind::Double)?.f_mul_scalar(sequences as f64)?)?;
+        }
+        Ok(sums)
+    }
+
     /// Returns the loss without all scores in memory.
     fn loss(&self, tokens: &Tensor, targets: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
         ensure!(label_smoothing == 0.0, "{} has no label smoothing: omit --label-smoothing", self.shape.keyword);

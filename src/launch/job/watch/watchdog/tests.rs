@@ -210,7 +210,7 @@ fn job_output_counts_as_progress_without_reports() {
     let mut simulation = Simulation::new(&[]);
     simulation.watchdog.ranks = 2;
     simulation.second += 181;
-    expect!["no progress for 181 s: rank 0 has never reported: it was not started, or cannot reach this machine's addresses; rank 1 has never reported: it was not started, or cannot reach this machine's addresses (if the job is only slow, raise --stall-timeout)"].assert_eq(&simulation.verdict().expect("job hangs"));
+    expect!["no progress for 181 s: ranks 0-1 have never reported: they were not started, or cannot reach this machine's addresses (if the job is only slow, raise --stall-timeout)"].assert_eq(&simulation.verdict().expect("job hangs"));
 }
 
 #[test]

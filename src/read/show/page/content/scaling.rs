@@ -85,7 +85,7 @@ fn published_rows(setting: &Setting) -> Vec<&'static Published> {
         let is_alike = |series: &PageSeries| {
             let conditions = &series.group.conditions;
             (conditions.point.model, conditions.point.dtype, conditions.point.batch)
-                == (row.model, row.dtype, BatchShape::of_images(row.batch_size))
+                == (row.model, row.dtype, BatchShape::per_rank(row.batch_size))
         };
         setting.process() == "GPU" && setting.series.iter().any(is_alike)
     };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use ringmark_core::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
+use ringmark_core::benchmark::data_input::{DataInputConfig, RankDataInput, SKIPPED_MESSAGES};
 use ringmark_core::dimension::{Augmentation, Bytes, Layout, Model, ModelInput, SampleSize, Seconds};
 use ringmark_input::augment::{Normalization, Recipe, Resize};
 use ringmark_input::dataset::Dataset;
@@ -13,11 +13,11 @@ use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use tch::{Device, Kind, Tensor};
 
-use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
+use crate::data::batch::{Batch, BatchRequest, ReadRequest, in_layout};
 use crate::data::device_copy::{BatchOnDevice, DeviceCopy, HostBatch};
 
 /// Batches of images, or of sequences of tokens, that are read.
-pub struct Images {
+pub struct DataReader {
     dataset: Arc<Dataset>,
     loader: Loader,
     augmentation: Augmentation,
@@ -69,52 +69,52 @@ impl Conversion {
     }
 }
 
-/// Image input of this rank and the time that it took.
-pub struct ImagesUsed {
+/// Data that this rank read, and the time that it took.
+pub struct ReadUse {
     /// Description such as `2 RecordIO files with index`.
     pub what: String,
-    /// Images per epoch, if known.
+    /// Images or sequences per epoch, if known.
     pub items: Option<u64>,
     pub augmentation: Augmentation,
-    pub own: RankImageInput,
+    pub own: RankDataInput,
     /// First messages about skipped images.
     pub skipped: Vec<String>,
 }
 
-impl Images {
+impl DataReader {
     /// Starts to make batches.
     ///
     /// # Errors
     ///
     /// Fails if the data do not match the network.
-    pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
-        let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
+    pub fn start(request: &BatchRequest, read: &ReadRequest, device: Device) -> Result<DataReader> {
+        let &ReadRequest { ref assignment, threads, is_validation, .. } = read;
         let recipe_of = if is_validation { validation_recipe } else { training_recipe };
         let recipe = match request.size {
-            SampleSize::Pixels(size) => recipe_of(&images.config, &assignment.dataset, size)?,
+            SampleSize::Pixels(size) => recipe_of(&read.config, &assignment.dataset, size)?,
             SampleSize::Tokens(length) => Recipe::training(Augmentation::None, length as usize),
         };
         let share =
-            Share { global_batch: images.global_batch, first: request.first.into(), images: request.images.into() };
+            Share { global_batch: read.global_batch, first: request.first.into(), samples: request.samples.into() };
         let seed = request.seed as u64;
-        let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
-        let batches = BatchSpec { model: request.model, images: request.images, seed, threads };
-        let config = loader_config(&images.config, recipe, batches);
-        let loader = assignment.start(share, shuffle, config, images.steps_before)?;
-        let [size, images, channels] = [request.size.number(), request.images, config.channels].map(i64::from);
+        let shuffle = read.config.shuffle_seed(seed).filter(|_| !is_validation);
+        let batches = BatchSpec { model: request.model, samples: request.samples, seed, threads };
+        let config = loader_config(&read.config, recipe, batches);
+        let loader = assignment.start(share, shuffle, config, read.steps_before)?;
+        let [size, samples, channels] = [request.size.number(), request.samples, config.channels].map(i64::from);
         let per_channel = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
         };
         let Normalization { mean, standard_deviation } = recipe.normalization;
         let (shape, conversion) = match request.size {
-            SampleSize::Tokens(_) => ([images, 1, 1, config.item_bytes() as i64], Conversion::Tokens),
+            SampleSize::Tokens(_) => ([samples, 1, 1, config.item_bytes() as i64], Conversion::Tokens),
             SampleSize::Pixels(_) => {
                 let (mean, standard_deviation) = (per_channel(mean)?, per_channel(standard_deviation)?);
                 let layout = request.layout;
-                ([images, size, size, channels], Conversion::Pixels { mean, standard_deviation, layout })
+                ([samples, size, size, channels], Conversion::Pixels { mean, standard_deviation, layout })
             }
         };
-        Ok(Images {
+        Ok(DataReader {
             dataset: assignment.dataset.clone(),
             loader,
             augmentation: recipe.augmentation,
@@ -164,19 +164,19 @@ impl Images {
     }
 
     /// Returns the input statistics so far.
-    pub fn used(&self) -> ImagesUsed {
+    pub fn used(&self) -> ReadUse {
         let times = self.loader.times();
-        let own = RankImageInput {
+        let own = RankDataInput {
             decoder: (self.dataset.item_format() == ItemFormat::Encoded).then(|| self.loader.decoder().to_owned()),
             threads: self.threads,
-            images: times.images,
+            samples: times.samples,
             skipped: self.skipped,
             bytes: Bytes(times.bytes),
             read: Seconds(times.read.as_secs_f64()),
             decode: Seconds(times.decode.as_secs_f64()),
             augment: Seconds(times.augment.as_secs_f64()),
         };
-        ImagesUsed {
+        ReadUse {
             what: self.dataset.description_with_ignored(),
             items: self.dataset.length(),
             augmentation: self.augmentation,
@@ -190,14 +190,14 @@ impl Images {
 pub struct BatchSpec {
     /// Model that determines channels and classes.
     pub model: Model,
-    pub images: u32,
+    pub samples: u32,
     /// Seed of the random augmentation.
     pub seed: u64,
     pub threads: u32,
 }
 
 /// Returns the configuration of the loader, for training and for the input benchmark.
-pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSpec) -> LoaderConfig {
+pub fn loader_config(config: &DataInputConfig, recipe: Recipe, batches: BatchSpec) -> LoaderConfig {
     let (tokens, channels, classes) = match &batches.model.facts().input {
         ModelInput::Images(rule) => (None, rule.channels, rule.classes),
         // A window of a sequence and the next token.
@@ -209,7 +209,7 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
         tokens,
         channels,
         classes,
-        images: batches.images.into(),
+        samples: batches.samples.into(),
         decoder: config.decoder,
         scaling: config.decode_scaling,
         threads: batches.threads as usize,
@@ -224,7 +224,7 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
 /// # Errors
 ///
 /// Fails for options that require image files if there are none.
-pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
+pub fn training_recipe(config: &DataInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     if dataset.item_format() != ItemFormat::Encoded {
         let requested = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
@@ -246,12 +246,12 @@ pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size:
 }
 
 /// Returns the requested augmentation, or torchvision's for ImageNet by default.
-fn augmentation(config: &ImageInputConfig) -> Augmentation {
+fn augmentation(config: &DataInputConfig) -> Augmentation {
     config.augmentation.unwrap_or(Augmentation::Imagenet)
 }
 
 /// Applies the requested size before the crop and the requested interpolation.
-fn with_overrides(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
+fn with_overrides(recipe: Recipe, config: &DataInputConfig) -> Recipe {
     Recipe {
         resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
         interpolation: config.interpolation.unwrap_or(recipe.interpolation),
@@ -260,7 +260,7 @@ fn with_overrides(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
 }
 
 /// Returns the processing of an image of `dataset` in validation.
-fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
+fn validation_recipe(config: &DataInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     Ok(match dataset.item_format() {
         ItemFormat::Pixels { .. } | ItemFormat::Tokens { .. } => Recipe::training(Augmentation::None, size),

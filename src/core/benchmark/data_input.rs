@@ -1,5 +1,5 @@
-//! Images that a benchmark reads and their preprocessing: configuration, options, and the statistics in a record. The
-//! names of the choices are in [`crate::dimension`]; the package `ringmark-input` reads the images.
+//! Images or tokens that a benchmark reads, and their preprocessing: configuration, options, and the statistics in a
+//! record. The names of the choices are in [`crate::dimension`]; the package `ringmark-input` reads the data.
 
 use std::path::{Path, PathBuf};
 
@@ -16,21 +16,21 @@ use crate::number_text::count;
 use crate::options::option_table::settings;
 use crate::options::value::OptionValue;
 
-/// Files and folders of `--data`; empty for synthetic images.
+/// Files and folders of `--data`; empty for synthetic data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "Option<String>", into = "Option<String>")]
 #[schemars(with = "Option<String>")]
 pub struct DataFiles(Vec<PathBuf>);
 
-/// Source of the images, derived from [`DataFiles`].
+/// Source of the data, derived from [`DataFiles`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataSource<'a> {
-    /// Random images and labels, generated once.
+    /// Random images and labels, or tokens, generated once.
     Synthetic,
     /// One batch from a file, `images` and `labels` in safetensors, used in every iteration.
     Batch(&'a Path),
     /// Images or tokens that are read while the benchmark runs.
-    Images(&'a [PathBuf]),
+    Read(&'a [PathBuf]),
 }
 
 impl DataFiles {
@@ -41,13 +41,13 @@ impl DataFiles {
         match self.0.as_slice() {
             [] => DataSource::Synthetic,
             [file] if file.extension().is_some_and(|extension| extension == "safetensors") => DataSource::Batch(file),
-            several => DataSource::Images(several),
+            several => DataSource::Read(several),
         }
     }
 
-    /// Returns true if images are read while the benchmark runs.
+    /// Returns true if data are read while the benchmark runs.
     pub fn are_read(&self) -> bool {
-        matches!(self.source(), DataSource::Images(_))
+        matches!(self.source(), DataSource::Read(_))
     }
 
     /// Returns all files and folders.
@@ -90,7 +90,7 @@ impl OptionValue for DataFiles {
 config_options! {
     /// Options for reading, decoding and augmenting images.
     #[derive(Copy)]
-    ImageInputConfig {
+    DataInputConfig {
         /// Augmentation of an image; `None` is `imagenet` for image files and no augmentation for arrays of pixels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",
@@ -134,7 +134,7 @@ config_options! {
     }
 }
 
-impl ImageInputConfig {
+impl DataInputConfig {
     /// Returns the limits of an image.
     pub fn limits(&self) -> ImageLimits {
         self.image_limits.unwrap_or_default()
@@ -147,7 +147,7 @@ impl ImageInputConfig {
 
     /// Returns the names and values of options that do not have their default.
     fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let pairs = settings(self).into_iter().zip(settings(&ImageInputConfig::default()));
+        let pairs = settings(self).into_iter().zip(settings(&DataInputConfig::default()));
         pairs.filter(|(own, default)| own != default).map(|(own, _)| own)
     }
 
@@ -174,18 +174,18 @@ impl ImageInputConfig {
 /// Maximum number of messages about skipped images per rank.
 pub const SKIPPED_MESSAGES: usize = 5;
 
-/// Statistics of the images that were read.
+/// Statistics of the images or sequences that were read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ImageInputUse {
+pub struct DataInputUse {
     /// Description of the source: `2 RecordIO files with index`.
     pub what: String,
-    /// Images per epoch, if known.
+    /// Images or sequences per epoch, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
     /// Augmentation of each image.
     pub augmentation: Augmentation,
     /// Statistics of every rank.
-    pub ranks: Vec<RankImageInput>,
+    pub ranks: Vec<RankDataInput>,
     /// First messages about skipped images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
@@ -193,19 +193,20 @@ pub struct ImageInputUse {
 
 /// Work of a rank's threads, in all parts of a resumed run; times are summed over the threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RankImageInput {
+pub struct RankDataInput {
     /// Library that decoded JPEG, with its version; `None` if pixels were stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decoder: Option<String>,
     /// Number of threads that decoded.
     pub threads: u32,
-    /// Prepared images, including those prepared ahead, which a resumed run prepares again.
-    pub images: u64,
+    /// Prepared images or sequences, including those prepared ahead, which a resumed run prepares again.
+    #[serde(rename = "images")]
+    pub samples: u64,
     /// Skipped images, which could not be decoded.
     pub skipped: u64,
-    /// Stored size of the images.
+    /// Stored size of the samples.
     pub bytes: Bytes,
-    /// Time to read the images.
+    /// Time to read the samples.
     pub read: Seconds,
     /// Time to decode bytes to pixels.
     pub decode: Seconds,
@@ -213,11 +214,11 @@ pub struct RankImageInput {
     pub augment: Seconds,
 }
 
-impl ImageInputUse {
+impl DataInputUse {
     /// Adds the statistics from `before` a resumption, which has as many ranks; decoder and threads are the later ones.
-    pub fn merge_earlier(self, before: &ImageInputUse) -> ImageInputUse {
-        let both = |(own, before): (RankImageInput, &RankImageInput)| RankImageInput {
-            images: before.images + own.images,
+    pub fn merge_earlier(self, before: &DataInputUse) -> DataInputUse {
+        let both = |(own, before): (RankDataInput, &RankDataInput)| RankDataInput {
+            samples: before.samples + own.samples,
             skipped: before.skipped + own.skipped,
             bytes: Bytes(before.bytes.0 + own.bytes.0),
             read: Seconds(before.read.0 + own.read.0),
@@ -225,29 +226,29 @@ impl ImageInputUse {
             augment: Seconds(before.augment.0 + own.augment.0),
             ..own
         };
-        let ranks: Vec<RankImageInput> = self.ranks.into_iter().zip(&before.ranks).map(both).collect();
+        let ranks: Vec<RankDataInput> = self.ranks.into_iter().zip(&before.ranks).map(both).collect();
         let messages = before.skipped.iter().cloned().chain(self.skipped);
         let skipped = messages.take(SKIPPED_MESSAGES * ranks.len()).collect();
-        ImageInputUse { ranks, skipped, ..self }
+        DataInputUse { ranks, skipped, ..self }
     }
 
     /// Formats the statistics: `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 by
     /// zune-jpeg and 2 threads, per image 0.02 ms read, 1.90 ms decode, 0.45 ms augment`.
     pub fn text(&self, size: SampleSize) -> String {
-        let ImageInputUse { what, items, augmentation, ranks, .. } = self;
+        let DataInputUse { what, items, augmentation, ranks, .. } = self;
         let items = items.map(|items| format!("{items} {} of ", size.samples())).unwrap_or_default();
         if let SampleSize::Tokens(_) = size {
-            let first = ranks.first().map(|RankImageInput { threads, images, read, .. }| {
-                let each = 1e3 * read.0 / (*images).max(1) as f64;
-                format!("; rank 0: {images} by {}, per sequence {each:.3} ms read", count(*threads, "thread"))
+            let first = ranks.first().map(|RankDataInput { threads, samples, read, .. }| {
+                let each = 1e3 * read.0 / (*samples).max(1) as f64;
+                format!("; rank 0: {samples} by {}, per sequence {each:.3} ms read", count(*threads, "thread"))
             });
             return format!("{items}{what}{}", first.unwrap_or_default());
         }
-        let first = ranks.first().map(|RankImageInput { decoder, threads, images, read, decode, augment, .. }| {
-            let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
+        let first = ranks.first().map(|RankDataInput { decoder, threads, samples, read, decode, augment, .. }| {
+            let each = |time: &Seconds| 1e3 * time.0 / (*samples).max(1) as f64;
             let decoder = decoder.as_ref().map(|decoder| format!("{decoder} and ")).unwrap_or_default();
             format!(
-                "; rank 0: {images} by {decoder}{}, per image {:.2} ms read, {:.2} ms decode, {:.2} ms augment",
+                "; rank 0: {samples} by {decoder}{}, per image {:.2} ms read, {:.2} ms decode, {:.2} ms augment",
                 count(*threads, "thread"),
                 each(read),
                 each(decode),
@@ -277,7 +278,7 @@ mod tests {
     fn data_source_follows_the_file_name() {
         assert_eq!(files("synthetic").source(), DataSource::Synthetic);
         assert_eq!(files("a/batch.safetensors").source(), DataSource::Batch(Path::new("a/batch.safetensors")));
-        assert_eq!(files("a.rec,b.rec").source(), DataSource::Images(&["a.rec".into(), "b.rec".into()]));
+        assert_eq!(files("a.rec,b.rec").source(), DataSource::Read(&["a.rec".into(), "b.rec".into()]));
         assert!(files("folder").are_read());
         assert!(DataFiles::parse("a.rec,").is_err());
         let whole = files("a.rec,b.rec").try_map(|file| Ok(Path::new("/").join(file))).expect("mapped");
@@ -286,17 +287,17 @@ mod tests {
 
     #[test]
     fn resumed_run_adds_counts_by_rank() {
-        let rank = |images: u64, threads: u32| RankImageInput {
+        let rank = |samples: u64, threads: u32| RankDataInput {
             decoder: None,
             threads,
-            images,
-            skipped: images / 4,
-            bytes: Bytes(100 * images),
-            read: Seconds(0.25 * images as f64),
-            decode: Seconds(0.5 * images as f64),
-            augment: Seconds(images as f64),
+            samples,
+            skipped: samples / 4,
+            bytes: Bytes(100 * samples),
+            read: Seconds(0.25 * samples as f64),
+            decode: Seconds(0.5 * samples as f64),
+            augment: Seconds(samples as f64),
         };
-        let of = |ranks: Vec<RankImageInput>, skipped: &[&str]| ImageInputUse {
+        let of = |ranks: Vec<RankDataInput>, skipped: &[&str]| DataInputUse {
             what: "1 RecordIO file".to_owned(),
             items: None,
             augmentation: Augmentation::None,
@@ -318,27 +319,27 @@ mod tests {
 
     #[test]
     fn image_options_need_input_images() {
-        let config = ImageInputConfig { prefetch: 2, ..ImageInputConfig::default() };
+        let config = DataInputConfig { prefetch: 2, ..DataInputConfig::default() };
         let error = config.check(&files("synthetic")).expect_err("refused").to_string();
         assert_eq!(error, "--prefetch 2 needs input images: add --data FILE, or omit the option");
         assert!(config.check(&files("a.safetensors")).is_err());
         config.check(&files("a.rec")).expect("images are read");
-        ImageInputConfig::default().check(&DataFiles::default()).expect("nothing was typed");
+        DataInputConfig::default().check(&DataFiles::default()).expect("nothing was typed");
     }
 
     #[test]
     fn image_statistics_are_one_line() {
-        let rank = RankImageInput {
+        let rank = RankDataInput {
             decoder: Some("zune-jpeg 0.5".to_owned()),
             threads: 2,
-            images: 100,
+            samples: 100,
             skipped: 1,
             bytes: Bytes(11_000_000),
             read: Seconds(0.01),
             decode: Seconds(0.2),
             augment: Seconds(0.05),
         };
-        let used = ImageInputUse {
+        let used = DataInputUse {
             what: "1 RecordIO file with index".to_owned(),
             items: Some(1000),
             augmentation: Augmentation::Crop,
@@ -349,7 +350,7 @@ mod tests {
                         and 2 threads, per image 0.10 ms read, 2.00 ms decode, 0.50 ms augment; 1 skipped, the first: \
                         a.rec, byte 12: no image";
         assert_eq!(used.text(SampleSize::Pixels(224)), expected);
-        let used = ImageInputUse { what: "a token file of uint16".to_owned(), ..used };
+        let used = DataInputUse { what: "a token file of uint16".to_owned(), ..used };
         assert_eq!(
             used.text(SampleSize::Tokens(64)),
             "1000 sequences of a token file of uint16; rank 0: 100 by 2 threads, per sequence 0.100 ms read"
