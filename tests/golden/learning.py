@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a language model with plain PyTorch, and prints its losses as JSON, for comparisons with ringmark-worker.
 
-Used by the tests of ringmark-worker; by hand:
+Used by the tests of ringmark-worker, which keep its losses in learning.json; by hand:
 
     .libtorch/venv/bin/python tests/golden/learning.py gpt2-tiny INIT.safetensors text.bin 64 8 1000 0.003
 

@@ -20,10 +20,14 @@ const SMALL: &str = "--device cpu --model mxnet-lenet --iters 3 --warmup 1 --thr
 /// Limit of a process's private memory, in bytes: enough for the program, libtorch and a small batch.
 const BYTES: u64 = 400_000_000;
 
-/// Returns `ringmark` limited to `bytes` of memory, with results in the sandbox's folder `out`.
+/// Returns `ringmark` limited to `bytes` of memory, for a small network, with results in the sandbox's folder `out`.
 fn limited_to(sandbox: &Sandbox, bytes: u64, options: &str) -> Command {
+    limited(sandbox, bytes, &format!("{options} {SMALL}"))
+}
+
+fn limited(sandbox: &Sandbox, bytes: u64, options: &str) -> Command {
     let mut command = Command::new("prlimit");
-    command.arg(format!("--data={bytes}")).arg(env!("CARGO_BIN_EXE_ringmark")).args(words(options)).args(words(SMALL));
+    command.arg(format!("--data={bytes}")).arg(env!("CARGO_BIN_EXE_ringmark")).args(words(options));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")).stdin(Stdio::null());
     command
 }
@@ -60,7 +64,7 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     let stdout = succeeds(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
     assert!(stdout.contains("2 of 6 runs are finished") && !stdout.contains("run 1 of 2"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(stdout.contains("PASS    complete  2 of 6 runs are finished, 4 lack memory for their batch"), "{stdout}");
+    assert!(stdout.contains("PASS    complete  2 of 6 runs are finished, 4 lack memory"), "{stdout}");
     let stdout = succeeds(ringmark("extract").arg(sandbox.path("out")));
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
 
@@ -69,6 +73,21 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     let stdout = succeeds(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
     assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
     assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
+}
+
+/// A rank of `ring` exceeds the limit, and ranks that share weights, gradients and optimizer states do not.
+#[test]
+fn out_of_memory_strategy_is_recorded_and_sweep_continues() {
+    let sandbox = Sandbox::real();
+    let options = "sweep --strategies ring,fsdp --cases 1n2g --hosts localhost:2 --model gpt2-124m --batch-size 1 \
+                   --sequence-length 16 --optimizer adamw --device cpu --runs 1 --iters 2 --warmup 1 --no-doctor";
+    let tokens = take_all_cores();
+    let stdout = succeeds(&mut limited(&sandbox, 1_900_000_000, options));
+    drop(tokens);
+    assert!(stdout.contains("1n2g ring run 1 of 1: out of memory at batch 1 x 16 tokens: 1.9 of 1.9 GB"), "{stdout}");
+    assert!(stdout.contains("1n2g shard-weights run 1 of 1: "), "{stdout}");
+    let stdout = succeeds(ringmark("extract").arg(sandbox.path("out")));
+    assert!(stdout.contains("GPT-2 124M, fp32, 1n2g: out of memory at batch "), "{stdout}");
 }
 
 /// Reduces the limit until six runs had too little memory. The failing allocation may be in libtorch's allocator, a
@@ -120,8 +139,8 @@ fn out_of_memory_of_the_only_batch_is_an_error() {
     let stderr = fails(&mut limited_to(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
     assert!(
         stderr.contains(
-            "no batch size fits in the memory of the device: choose a smaller \
-             --batch-size"
+            "nothing fits in the memory of the device: choose a smaller --batch-size, or a --strategy that shards the \
+             weights"
         ),
         "{stderr}"
     );

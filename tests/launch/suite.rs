@@ -94,6 +94,12 @@ fn language_models_have_the_recipe_of_nanogpt() {
         --model llama-1b --batch-size 4 --dtype bf16 --device cuda --sequence-length 2048 --lr 0.0006 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"#]].assert_eq(&plan("--hosts a:8 --device cuda"));
     expect!["--model gpt2-355m --batch-size 8 --dtype fp16 --device cuda --sequence-length 1024 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"]
         .assert_eq(&plan("--hosts a:8 --device cuda --model gpt2-355m --lr 0.001 --batch-size 8 --dtype fp16"));
+    let memory =
+        refused(&mut ringmark("sweep --model llama-8b --device cpu --hosts localhost:2 --cases 1n2g --dry-run"), 2);
+    assert!(
+        memory.contains("1n2g with --batch-size 4 needs about 335.0 GB for the 2 ranks on this machine"),
+        "{memory}"
+    );
     let on_cpu = plan("--hosts a:2 --device cpu --profile cpu --threads 1");
     expect!["--model gpt2-124m --batch-size 4 --device cpu --iters 25 --warmup 5 --sequence-length 128 --threads 1 --lr 0.0006 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"].assert_eq(&on_cpu);
 }

@@ -25,7 +25,7 @@ use crate::support::temporary_folder::without_folder;
 const WAITING: &str = "while [ -e \"$folder/waits\" ]; do sleep 0.05; done";
 
 /// A sweep with the real worker that runs until it is interrupted.
-const ENDLESS: &str = "sweep --no-doctor --device cpu --model mxnet-mlp --batch-size 4 --image-size 28 --iters 1000000 \
+const ENDLESS: &str = "sweep --no-doctor --device cpu --model gpt2-tiny --batch-size 2 --sequence-length 16 --iters 1000000 \
                        --warmup 2 --threads 1 --cases 1n2g --runs 1 --hosts localhost:2";
 
 /// A process that is ended with the test, including its children.
@@ -145,7 +145,7 @@ fn running_sweep_can_be_watched_and_scraped() {
     schema::check("progress", &state, "what watch says");
     assert_eq!((&state["benchmark"], &state["jobs"]["of"], &state["end"]), (&"train".into(), &1.into(), &Value::Null));
     let job = &state["job"];
-    assert_eq!((&job["run"], &job["iterations"]), (&"1n2g/mxnet-mlp_b4_fp32_1.log".into(), &1_000_000.into()));
+    assert_eq!((&job["run"], &job["iterations"]), (&"1n2g/gpt2-tiny_b2_s16_fp32_1.log".into(), &1_000_000.into()));
     for rank in job["ranks"].as_array().expect("ranks") {
         let (step, own) = (rank["step"].as_f64().expect("a time"), rank["before_allreduce"].as_f64().expect("a time"));
         assert!(0.0 < own && own <= step, "{rank}");
@@ -157,8 +157,8 @@ fn running_sweep_can_be_watched_and_scraped() {
     let (head, metrics) = request("GET", &url);
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
-    let labels = "model=\"mxnet-mlp\",dtype=\"fp32\",batch_size=\"4\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
-    for name in ["ringmark_job_images_per_second", "ringmark_job_mean_images_per_second", "ringmark_job_iteration"] {
+    let labels = "model=\"gpt2-tiny\",dtype=\"fp32\",batch_size=\"2\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
+    for name in ["ringmark_job_tokens_per_second", "ringmark_job_mean_tokens_per_second", "ringmark_job_iteration"] {
         assert!(metrics.contains(&format!("\n{name}{{{labels}}} ")), "{name}: {metrics}");
     }
     for rank in [0, 1] {
@@ -171,6 +171,7 @@ fn running_sweep_can_be_watched_and_scraped() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}\n\n{body}");
 
     wait_until("it is watched", || watch.printed().starts_with("run 1/1 - 1n2g - "));
+    wait_until("it shows the speed", || watch.printed().contains(" tokens/s"));
     sweep.signal(Signal::SIGINT);
     drop(tokens);
     let (status, stdout, stderr) = sweep.end();

@@ -289,6 +289,23 @@ fn exchange_of_65536_ranks_matches_the_document() {
     }
 }
 
+#[test]
+fn language_models_are_predicted_in_tokens() {
+    let folder = Folder::new();
+    for (case, step) in [("1n1g", 0.5), ("1n2g", 0.53), ("2n2g", 0.56)] {
+        for run in 1..=3 {
+            let mut record = long_record(case, run, step * (1.0 + 0.01 * f64::from(run)), |_| ());
+            let config = &mut record.header.config;
+            (config.model, config.image_size, config.sequence_length) = (Model::Gpt2Small, None, Some(1024));
+            folder.run(&record);
+        }
+    }
+    let text = predicted(&folder, &["--cases", "4n2g"]);
+    assert!(text.contains("tokens/s") && !text.contains("images"), "{text}");
+    let json = succeeds(&mut command(Some(&folder.path()), &["--cases", "4n2g", "--json"]));
+    assert!(json.contains("\"unit\": \"tokens\""), "{json}");
+}
+
 /// Formats a number as in `1,720.6`.
 fn units_of_ten(value: f64) -> String {
     let tenths = (10.0 * value).round() as u64;

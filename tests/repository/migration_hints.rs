@@ -131,7 +131,7 @@ fn options_of_other_programs_get_one_line() {
         "sweep --exclusive",
         "sweep --block_size 1024",
         "sweep --training.seq_len 2048",
-        "sweep --micro-batch-size 4",
+        "sweep --device_train_microbatch_size 4",
         "sweep --recompute-granularity full",
         "sweep --clip_grad_norm 1.0",
         "sweep --max_grad_norm 1",

@@ -72,6 +72,39 @@ fn virtual_gpus_match_cpus() {
     }
 }
 
+/// Parts, recomputation, a limited norm and sharded weights of language models: weights, order of streams, and memory.
+#[test]
+fn language_models_match_cpus() {
+    for model in ["gpt2-tiny", "llama-tiny"] {
+        let options = format!("--model {model} --sequence-length 32 --batch-size 4 --iters 3 --warmup 1 {AT_ONCE}");
+        let start = Run::ranks(1, &format!("--device cpu {options} --lr 0")).save().finish().weights();
+        for (ranks, more) in [
+            (1, "--micro-batch 2"),
+            (2, "--clip-norm 0.5 --recompute block"),
+            (2, "--bucket-mb 1 --strategy shard-weights"),
+            (2, "--bucket-mb 1 --strategy shard-weights --recompute block"),
+        ] {
+            let options = format!("{options} --lr 0.05 {more}");
+            let expected = Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
+            let (actual, reports) = Virtual::ranks(ranks, &options).save().finish();
+            assert!(reports.iter().all(|report| report.races == 0), "{model} {more}: {reports:?}\n{}", actual.stderr);
+            let distance = apart(&actual.weights(), &expected.weights(), &start);
+            assert!(distance <= 1e-4, "{model} {more}: {distance}");
+            let end = actual.valid_record().end.expect("an end");
+            let is_repeated = more.contains("recompute");
+            assert_eq!(end.recompute.len(), if is_repeated { ranks as usize } else { 0 }, "{more}");
+            assert!(end.recompute.iter().all(|time| time.0 > 0.0), "{:?}", end.recompute);
+        }
+    }
+    let peak = |recompute: &str| {
+        let options =
+            format!("--model llama-tiny --sequence-length 128 --batch-size 8 --iters 2 --recompute {recompute}");
+        Virtual::ranks(1, &options).valid_record().end.expect("an end").peak_memory[0].0
+    };
+    let [kept, recomputed] = ["none", "block"].map(peak);
+    assert!(recomputed < kept * 3 / 4, "{recomputed} of {kept} bytes");
+}
+
 /// Compares the weights of `ranks` with a kv-store on virtual GPUs with those on CPUs.
 fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
     let is_near = |seed| {
@@ -251,7 +284,7 @@ fn images_reach_virtual_gpus_in_order() {
         (2, "aten::copy_ on stream 0 reads", "by aten::copy_ on stream 2"),
         (3 * (of_sums + 2) + 1, "aten::copy_ on stream 2 writes", "by aten::copy_ on stream 0"),
     ] {
-        let (finished, reports) = run().set("IGNORED_WAIT", ignored).finish();
+        let (finished, reports) = run().set("IGNORED_WAIT", ignored).set("QUERIES_ORDER", 0).finish();
         assert!(reports[0].races > 0, "wait {ignored} can be left out");
         let message = finished.stderr.lines().find(|line| line.starts_with("virtual CUDA: race on device 0"));
         let message = message.unwrap_or_else(|| panic!("{}", finished.stderr));

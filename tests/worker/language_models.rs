@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use ringmark_core::dimension::{AttentionKernel, BatchShape, BatchSize, Case, WorkUnit};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::{AttentionKernel, BatchShape, BatchSize, Case, Phase, WorkUnit};
 use serde_json::Value;
 
 use crate::support::core_tokens;
@@ -44,6 +45,11 @@ fn parts_and_recomputation_do_not_change_the_result() {
         assert_eq!(kernel, Some(AttentionKernel::Flash), "that of libtorch on CPUs");
         let recomputed = finished("--lr 0.05 --recompute block").finish().valid_record();
         assert_eq!(checksum(&recomputed), checksum(&whole), "{model}: to the bit");
+        let cost = |record: &RunRecord| record.end.as_ref().expect("an end").recompute.clone();
+        let backward = recomputed.iterations.iter().map(|one| one.phases[Phase::Backward][0].0).fold(0.0, f64::max);
+        let times = cost(&recomputed);
+        assert!(times.len() == 1 && times[0].0 > 0.0 && times[0].0 < backward, "{times:?} of {backward} s");
+        assert!(cost(&whole).is_empty());
     }
 }
 
@@ -51,13 +57,15 @@ fn parts_and_recomputation_do_not_change_the_result() {
 fn global_batch_is_divided_among_the_ranks() {
     // Every rank has its own synthetic tokens, so that only sizes and rates can be compared.
     let record = |ranks: u32| {
-        let options = "--model llama-tiny --iters 3 --global-batch 8 --sequence-length 16 --lr-warmup-iters 0";
+        let options =
+            "--model llama-tiny --iters 3 --global-batch 8 --micro-batch 3 --sequence-length 16 --lr-warmup-iters 0";
         Run::ranks(ranks, options).finish().valid_record()
     };
-    for (ranks, part) in [(1, 8), (2, 4)] {
+    for (ranks, part, accumulate) in [(1, 8, 3), (2, 4, 2)] {
         let record = record(ranks);
         let config = &record.header.config;
         assert_eq!((config.batch_size, config.batch().size), (part, BatchSize::Global(8)));
+        assert_eq!((config.micro_batch, config.accumulate), (Some(3), accumulate));
         assert_eq!(config.batch().work(Case { nodes: 1, gpus_per_node: ranks }), 128.0);
         assert_eq!(config.learning_rate_at(3, ranks), 0.001, "the rate of a single rank");
     }
@@ -74,7 +82,7 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     let (out, worker) = (sandbox.path("out"), sandbox.worker());
     let mut sweep = ringmark(
         "sweep --model gpt2-tiny --cases 1n1g,1n2g --runs 2 --iters 6 --warmup 2 --no-doctor --device cpu \
-         --global-batch 4 --sequence-lengths 16,32 --clip-norm 1 --recompute block --hosts localhost:2",
+         --global-batch 4 --micro-batch 1 --sequence-lengths 16,32 --clip-norm 1 --recompute block --hosts localhost:2",
     );
     let tokens = core_tokens::take_all_cores();
     let stdout = succeeds(sweep.arg("--worker").arg(worker).arg("--out").arg(&out));
@@ -84,13 +92,17 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     assert!(tables.contains("GPT-2 tiny, fp32, global batch size 4 x 32 tokens"), "{tables}");
     assert!(tables.contains("tokens/s") && !tables.contains("images/s"), "{tables}");
     assert!(tables.contains("gradients clipped to norm 1, recompute block\n"), "{tables}");
+    assert!(tables.contains("1n2g: backward computes activations again for 0.0"), "{tables}");
     assert!(tables.contains("its ideal step, the step of 1n1g / ratio of ranks"), "{tables}");
     assert!(!tables.contains("+- ms"), "two runs have no interval: {tables}");
     let (_, page, _) = run(ringmark("report --format html").arg(&out));
     let is_interval = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     let has_interval = page.split("\u{b1} ").skip(1).any(is_interval);
     assert!(page.contains("ideal step (1n1g / 2)") && !has_interval, "the same on the page");
-    assert!(page.contains("efficiency: strong scaling") && tables.contains(" tokens, strong scaling\n"), "{tables}");
+    assert!(
+        page.contains("efficiency: strong scaling") && tables.contains(" tokens, strong scaling in parts of 1\n"),
+        "{tables}"
+    );
     let (_, prometheus, _) = run(ringmark("extract --format prometheus").arg(&out));
     assert!(prometheus.contains("tokens_per_second") && !prometheus.contains("images_per_second"), "{prometheus}");
     let (_, diff, _) = run(ringmark("diff").arg(&out).arg(&out));

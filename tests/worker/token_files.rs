@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use expect_test::expect;
 use ringmark_core::benchmark::Record;
@@ -84,6 +85,39 @@ fn ranks_split_the_windows_of_one_rank() {
     let untrained = untrained.valid_record();
     let [end] = epochs(&untrained) else { panic!("one epoch") };
     close(&[end.validation.expect("predicted").loss.expect("finite")], &[end.loss.expect("finite")], 1e-5);
+}
+
+/// Writes the index of a file of uint8 tokens with documents of these lengths, as Megatron-LM's `IndexedDataset` does.
+fn write_index(path: &Path, documents: &[u32]) {
+    const UINT8: u8 = 1;
+    let count = documents.len() as u64;
+    let starts = documents.iter().scan(0, |end, length| {
+        *end += u64::from(*length);
+        Some(*end - u64::from(*length))
+    });
+    let mut index = b"MMIDIDX\0\0".to_vec();
+    index.extend(1_u64.to_le_bytes());
+    index.push(UINT8);
+    index.extend(count.to_le_bytes().into_iter().chain((count + 1).to_le_bytes()));
+    index.extend(documents.iter().flat_map(|length| length.to_le_bytes()));
+    index.extend(starts.flat_map(u64::to_le_bytes));
+    index.extend((0..=count).flat_map(u64::to_le_bytes));
+    fs::write(path, index).expect("written");
+}
+
+#[test]
+fn megatron_files_train_like_nanogpt_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nanogpt = windows(&folder, "train.bin", 10);
+    let tokens: Vec<u8> = fs::read(&nanogpt).expect("tokens").chunks_exact(2).map(|token| token[0]).collect();
+    let megatron = folder.path().join("text_document.bin");
+    fs::write(&megatron, &tokens).expect("written");
+    write_index(&folder.path().join("text_document.idx"), &[100, tokens.len() as u32 - 100]);
+    let train = |data: &Path| gpt2(2, data, "--epochs 2 --lr 0.1 --batch-size 2").finish();
+    let [own, other] = [train(&megatron), train(&nanogpt)];
+    let output = own.stdout.clone();
+    assert!(output.contains("# input: 10 sequences of a token file of uint8"), "{output}");
+    assert_eq!(checksum(&own.valid_record()), checksum(&other.valid_record()));
 }
 
 #[test]
@@ -176,25 +210,37 @@ fn sweep_counts_the_sequences_of_an_epoch() {
     succeeds(ringmark("report").arg(sandbox.path("out")));
 }
 
-/// Returns the losses of the same training in plain PyTorch; `None` without PyTorch.
-fn pytorch_losses(arguments: &[&str]) -> Option<Vec<f64>> {
+/// Returns the losses of a training in plain PyTorch, which `golden/learning.json` contains under `name`. If PyTorch can be
+/// imported, runs it too and compares; with `UPDATE_EXPECT=1`, it replaces the file's losses.
+fn pytorch_losses(name: &str, arguments: &[&str]) -> Vec<f64> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("tests/golden/learning.json");
+    let all = fs::read_to_string(&file).expect("a file");
+    let mut all: BTreeMap<String, Vec<f64>> = serde_json::from_str(&all).expect("losses");
     let python = root.join(".libtorch/venv/bin/python");
     // scripts/setup.sh installs the libraries of torch without its Python dependencies.
     let imports = Command::new(&python).args(["-c", "import torch"]).output();
-    if !imports.is_ok_and(|output| output.status.success()) {
-        not_tested("PyTorch cannot be imported in .libtorch/venv: .libtorch/venv/bin/pip install torch==2.11.0");
-        return None;
+    if imports.is_ok_and(|output| output.status.success()) {
+        let _cores = core_tokens::take_cores(1);
+        let output = Command::new(python).arg(root.join("tests/golden/learning.py")).args(arguments).output();
+        let output = output.expect("starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let live: Vec<f64> = serde_json::from_slice(&output.stdout).expect("losses");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            all.insert(name.to_owned(), live.clone());
+            let lines: Vec<String> = all.iter().map(|(name, losses)| format!("  {name:?}: {losses:?}")).collect();
+            fs::write(&file, format!("{{\n{}\n}}\n", lines.join(",\n"))).expect("written");
+        }
+        close(&live[..10], &all[name][..10], 1e-5);
     }
-    let _cores = core_tokens::take_cores(1);
-    let output = Command::new(python).arg(root.join("tests/golden/learning.py")).args(arguments).output();
-    let output = output.expect("starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(serde_json::from_slice(&output.stdout).expect("losses"))
+    all.remove(name).unwrap_or_else(|| panic!("{name} is missing: UPDATE_EXPECT=1, with PyTorch in .libtorch/venv"))
 }
 
-/// Returns the losses of ringmark, and those of PyTorch from the same initial weights.
-fn both_losses(model: &str, data: Option<&Path>, [length, batch, iterations]: [u32; 3]) -> Option<[Vec<f64>; 2]> {
+/// Returns the losses of ringmark, and those of PyTorch from the same initial weights, which the file of losses names
+/// `name`.
+fn both_losses(name: &str, model: &str, data: Option<&Path>, [length, batch, iterations]: [u32; 3]) -> [Vec<f64>; 2] {
     const RATE: &str = "0.003";
     let options =
         format!("--model {model} --sequence-length {length} --batch-size {batch} --seed 5 --lr-warmup-iters 0");
@@ -216,13 +262,13 @@ fn both_losses(model: &str, data: Option<&Path>, [length, batch, iterations]: [u
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
     let (init, data) = (text(&init), data.map_or_else(|| "synthetic:5".to_owned(), text));
     let arguments = [vec![model, &init, &data], numbers.iter().map(String::as_str).collect(), vec![RATE]];
-    Some([own, pytorch_losses(&arguments.concat())?])
+    [own, pytorch_losses(name, &arguments.concat())]
 }
 
 #[test]
 fn ten_steps_match_pytorch() {
     for model in ["gpt2-tiny", "llama-tiny"] {
-        let Some([own, pytorch]) = both_losses(model, None, [32, 4, 10]) else { return };
+        let [own, pytorch] = both_losses(model, model, None, [32, 4, 10]);
         close(&own, &pytorch, 1e-4);
         assert!(own[9] < own[0] - 0.5, "{model}: {own:?}");
     }
@@ -236,28 +282,27 @@ fn unigram_entropy(text: &[u8]) -> f64 {
     counts.values().map(|count| -count / total * (count / total).ln()).sum()
 }
 
-/// Trains on the documentation, which the snippet of its page on language models packs.
+/// Trains on the license, which the snippet of the page on language models packs.
 #[test]
 fn text_is_learned_like_pytorch() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let page = fs::read_to_string(docs.join("language_models.md")).expect("a page");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/language_models.md")).expect("a page");
     let (_, snippet) = page.split_once("```python\n").expect("a snippet");
     let (snippet, _) = snippet.split_once("```").expect("its end");
-    let mut pages: Vec<PathBuf> = fs::read_dir(&docs).expect("pages").map(|entry| entry.expect("one").path()).collect();
-    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
-    pages.sort();
+    let license = root.join("LICENSE");
+    let text = fs::read(&license).expect("a text");
     let folder = tempfile::tempdir().expect("a folder");
-    let data = folder.path().join("text.bin");
-    let mut python = Command::new("python3");
-    let Ok(output) = python.arg("-c").arg(snippet).arg(&data).args(&pages).output() else {
-        return not_tested("there is no python3");
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text: Vec<u8> = pages.iter().flat_map(|page| fs::read(page).expect("a page")).collect();
-    let packed: Vec<u8> = text.iter().flat_map(|byte| [*byte, 0]).collect();
-    assert!(fs::read(&data).expect("packed") == packed);
+    let [data, packed] = ["text.bin", "packed.bin"].map(|name| folder.path().join(name));
+    write(&data, text.iter().copied());
+    match Command::new("python3").arg("-c").arg(snippet).arg(&packed).arg(&license).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(fs::read(&packed).expect("packed") == fs::read(&data).expect("written"));
+        }
+        Err(_) => not_tested("there is no python3"),
+    }
 
-    let Some([own, pytorch]) = both_losses("gpt2-tiny", Some(&data), [64, 16, 400]) else { return };
+    let [own, pytorch] = both_losses("LICENSE", "gpt2-tiny", Some(&data), [64, 16, 200]);
     close(&own[..10], &pytorch[..10], 1e-4);
     let end = |losses: &[f64]| losses[losses.len() - 50..].iter().sum::<f64>() / 50.0;
     close(&[end(&own)], &[end(&pytorch)], 0.01);

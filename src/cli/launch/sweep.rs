@@ -184,6 +184,11 @@ impl SweepOptions {
             }
             _ => vec![train.model],
         };
+        // A resumed sweep and a search keep their strategies.
+        let may_choose =
+            self.train.typed("kv-store").is_none() && original_options.is_empty() && search.over.is_empty();
+        let suite = self.suite.filter(|_| may_choose);
+        let kv_stores = self.kv_stores.or_else(|| Some(suite?.strategies(device_of_suite, train.kv_store.kv_store)));
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             models,
@@ -193,7 +198,7 @@ impl SweepOptions {
                 None => axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
             },
             sequence_length: (train.sequence_length, self.train.typed("sequence-length").is_some()),
-            kv_stores: self.kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
+            kv_stores: kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
             device_name: machine.device_name(&launch),
@@ -201,6 +206,9 @@ impl SweepOptions {
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        if suite.is_some() && sweep.axes.cases.iter().all(|case| case.ranks() == 1) {
+            sweep.axes.kv_stores.truncate(1);
+        }
         // The length belongs to the axis, which networks of images do not have.
         train.sequence_length = None;
         let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);

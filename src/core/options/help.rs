@@ -79,6 +79,7 @@ const GROUPS: [Group; 7] = [
             "image-size",
             "work-load",
             "accumulate",
+            "micro-batch",
             "recompute",
             "threads",
             "cores-divided-by",

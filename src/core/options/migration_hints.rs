@@ -92,8 +92,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--training.local_batch_size" => "`--batch-size {}` is the number of sequences of each rank",
     "--training.global_batch_size" | "--global_train_batch_size"
         => "`--global-batch {}` is the number of sequences of all ranks",
-    "--device_train_microbatch_size"
-        => "`--accumulate N` computes the `--batch-size` of a rank in N parts",
+    "--device_train_microbatch_size" | "--train-micro-batch-size-per-gpu"
+        => "`--micro-batch {}` is the number of sequences that a rank computes at once",
     "--recompute-granularity" | "--recompute-activations" | "--activation_checkpoint.mode" | "--activation-checkpointing"
         => "`--recompute block` computes the activations of each block again in backward",
     "-o" | "--output" | "--output-dir" | "--outdir" | "--out-dir" | "--output-filename" | "--log-dir" | "--save-dir"
@@ -187,8 +187,6 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         | "--per-gpu-batch-size" | "--local-batch-size" | "--batch-size-per-device"
         | "--batch-size-per-gpu"
         => "`--batch-size {}` is the number of images or sequences per GPU and iteration",
-    "--micro-batch-size"
-        => "`--accumulate N` computes a rank's batch in N parts; `--batch-size` counts all parts, and is omitted with `--global-batch`",
     "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
     "--zero" | "--zero-stage" | "--use-distributed-optimizer" | "--deepspeed" | "--deepspeed-config" | "--ds-config"
         | "--use-deepspeed"

@@ -18,7 +18,8 @@ pub fn training(record: &RunRecord) -> Vec<Reading> {
     let counted = record.iterations.get(config.warmup as usize..).unwrap_or_default();
     let units = config.batch().units_per_sample();
     let samples = record.header.samples();
-    let speed = |samples: f64, times: &[f64]| median(times).filter(|time| *time > 0.0).map(|time| samples * units / time);
+    let speed =
+        |samples: f64, times: &[f64]| median(times).filter(|time| *time > 0.0).map(|time| samples * units / time);
     let of_rank = |(rank, samples): (usize, &u32)| {
         let times: Vec<f64> = counted.iter().filter_map(|one| Some(one.before_allreduce.get(rank)?.0)).collect();
         Some(Reading {

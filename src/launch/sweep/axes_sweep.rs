@@ -215,9 +215,10 @@ impl AxesSweep {
         format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" and "))
     }
 
-    /// Returns the rules: running out of memory is a result if there are several batch sizes.
+    /// Returns the rules: running out of memory is a result if there are several batch sizes or strategies.
     pub fn rules(&self) -> SessionRules {
-        SessionRules { expects_shortage: self.axes.batch_sizes.has_several(), ..SessionRules::default() }
+        let expects_shortage = self.axes.batch_sizes.has_several() || self.axes.kv_stores.len() > 1;
+        SessionRules { expects_shortage, ..SessionRules::default() }
     }
 
     /// Returns the warning of the quick profile.

@@ -48,7 +48,7 @@ fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
 
 impl PlannedJob {
     /// Returns the memory of one rank on the CPU.
-    fn memory_of_rank(&self) -> Option<Bytes> {
+    pub fn memory_of_rank(&self) -> Option<Bytes> {
         self.cost.on_cpu.map(|cost| cost.memory.for_batch(cost.batch_size))
     }
 

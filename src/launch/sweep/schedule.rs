@@ -50,12 +50,13 @@ impl Schedule {
     }
 
     /// Returns the missing jobs for which there must be enough memory. If running out of memory is a valid result,
-    /// only the smallest batch size of each network and precision.
+    /// only those that need the least of each case, network and precision.
     pub fn must_fit(&self, expects_shortage: bool) -> impl Iterator<Item = &PlannedJob> + Clone {
         let is_smallest = move |job: &&PlannedJob| {
-            let alike = |run: &RunName, other: &RunName| (run.model, run.dtype) == (other.model, other.dtype);
-            let others = self.plan.iter().filter_map(|job| job.run);
-            job.run.is_none_or(|run| others.filter(|other| alike(&run, other)).all(|other| run.batch <= other.batch))
+            let Some((run, needed)) = job.run.zip(job.memory_of_rank()) else { return true };
+            let alike = |other: &RunName| (other.case, other.model, other.dtype) == (run.case, run.model, run.dtype);
+            let others = self.plan.iter().filter(|other| other.run.as_ref().is_some_and(alike));
+            others.filter_map(PlannedJob::memory_of_rank).all(|other| needed.0 <= other.0)
         };
         self.missing().filter(move |job| !expects_shortage || is_smallest(job))
     }

@@ -38,6 +38,15 @@ impl Suite {
         }
     }
 
+    /// Returns the strategies if the user gave none, `one` if the suite does not determine them. On GPUs, those that people
+    /// choose between for language models; one for which there is not enough memory is a result, too.
+    pub fn strategies(self, device: DeviceKind, one: KvStore) -> Vec<KvStore> {
+        match (self, device) {
+            (Suite::Llm, DeviceKind::Cuda) => vec![KvStore::Ring, KvStore::ShardOptimizer, KvStore::ShardWeights],
+            _ => vec![one],
+        }
+    }
+
     /// Returns the defaults, based on those of the profile. A sweep to resume keeps the batch size of its `original`
     /// options. The recipe of the language models is nanoGPT's.
     pub fn defaults(

@@ -96,7 +96,7 @@ pub fn complete(manifest: &Manifest, usable: &BTreeSet<RunName>, problems: &[Pro
         summary += &format!(", {unusable} of them without usable files");
     }
     if without_memory > 0 {
-        summary += &format!(", {without_memory} lack memory for their batch");
+        summary += &format!(", {without_memory} lack memory");
     }
     Check::new(CheckName::Complete, summary, findings)
 }

@@ -4,7 +4,7 @@ use anyhow::bail;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::benchmark::train::program::TO_THE_END;
-use ringmark_core::benchmark::train::{CheckpointCost, EpochEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::benchmark::train::{CheckpointCost, EpochEnd, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, BatchShape, Bytes, DeviceChoice, DeviceKind, Seconds, UnitsPerSecond};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::log::Log;
@@ -35,6 +35,8 @@ pub struct TrainingFacts {
     pub kv_store: Option<KvStoreUse>,
     /// Cost of the checkpoints; `None` without any.
     pub checkpoints: Option<CheckpointCost>,
+    /// Time per iteration to compute activations again; `None` if it was not measured.
+    pub recompute: Option<Seconds>,
 }
 
 /// Figures of one training run over the iterations after warm-up. Its speed is total work over total time: with a
@@ -128,6 +130,7 @@ impl Readable for RunRecord {
             nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
             kv_store: end.as_ref().and_then(|end| end.kv_store.clone()),
             checkpoints: end.as_ref().and_then(|end| CheckpointCost::new(&end.checkpoints, end.wall)),
+            recompute: end.as_ref().and_then(RunEnd::recompute_time),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::output::table::Table;
 use crate::read::analyze::run_group::RunGroup;
-use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup, recompute_time};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::show::columns::{self, Column, peak, products, teraflops};
 
@@ -12,6 +12,16 @@ pub fn over_limit(mut cases: impl Iterator<Item = Utilization>) -> Option<String
         "shares above 100 %: the matmul measurement was disturbed, or the network needs fewer operations than counted (Winograd)"
             .to_owned()
     })
+}
+
+/// Returns the cost of `--recompute` in the largest case; `None` without it.
+pub fn recompute_cost(group: &TrainingGroup) -> Option<String> {
+    let of_case = |case: &TrainingCase| {
+        let (time, step) = (recompute_time(case)?, case.figures.as_ref()?.times.as_ref()?.step);
+        let share = 100.0 * time.0 / step.0;
+        Some(format!("{}: backward computes activations again for {time:.3}, {share:.1} % of the step", case.case))
+    };
+    group.cases.iter().filter_map(of_case).last()
 }
 
 /// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.

@@ -5,6 +5,7 @@ pub mod mark;
 pub mod matrix_product;
 pub mod memory_copy;
 pub mod page_cache;
+pub mod repeated;
 pub mod step_timer;
 pub mod timed;
 pub mod trace;

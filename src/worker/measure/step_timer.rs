@@ -16,6 +16,7 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::torch::shim;
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
+use crate::measure::repeated::Repeated;
 use crate::measure::trace::recorder;
 
 /// Interval between polls of the device; long enough that a waiting host does not look busy.
@@ -43,9 +44,11 @@ pub struct WeightWait {
     pub host: Duration,
 }
 
-/// Effect of the exchange on forward and backward.
+/// Parts of forward and backward that belong to the exchange, and computations that backward repeats.
 #[derive(Default)]
 pub struct InBackward {
+    /// Computations of forward that backward repeated.
+    pub repeated: Vec<Repeated>,
     /// Sums that blocked backward.
     pub blocking_sums: Vec<Blocked>,
     /// Waits for the weights of other ranks.
@@ -225,6 +228,8 @@ pub struct StepTimer {
     /// Number of completed iterations after the warm-up, and the waits for weights in them, by phase and bucket.
     measured: u32,
     weight_waits: BTreeMap<(Phase, usize), WeightWaits>,
+    /// Time of repeated computations in the measured iterations.
+    repeated: Option<f64>,
 }
 
 impl StepTimer {
@@ -240,7 +245,14 @@ impl StepTimer {
             warmup,
             measured: 0,
             weight_waits: BTreeMap::new(),
+            repeated: None,
         }
+    }
+
+    /// Returns the time of the computations that backward repeated, in seconds: the mean over the measured iterations.
+    /// `None` if there were none.
+    pub fn repeated(&self) -> Option<f64> {
+        Some(self.repeated? / f64::from(self.measured))
     }
 
     /// Returns the number of measured iterations so far.
@@ -307,6 +319,9 @@ impl StepTimer {
             self.over += 1;
             if self.over > self.warmup {
                 self.measured += 1;
+                for repeated in &iteration.in_backward.repeated {
+                    *self.repeated.get_or_insert(0.0) += repeated.seconds()?;
+                }
                 for wait in &iteration.in_backward.weight_waits {
                     self.weight_waits.entry((wait.blocked.phase, wait.bucket)).or_default().add(wait)?;
                 }

@@ -237,6 +237,10 @@ bool Machine::is_done(Event& event) {
     --event.late_answers;
     return false;
   }
+  // As after cudaEventSynchronize, work enqueued later is ordered after a completed event.
+  if (settings_.queries_order) {
+    host_.join(event.clock);
+  }
   learn(event.clock);
   return true;
 }

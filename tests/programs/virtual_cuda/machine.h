@@ -147,7 +147,7 @@ class Machine {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::map<std::pair<int, std::int64_t>, Stream*> by_id_;
   Memory memory_;
-  // Work that the host has waited for.
+  // Work that the host has waited for, or that a queried event has shown to be done: later work is ordered after it.
   Clock host_;
   // Work that the host has waited for, or that a queried event has shown to be done.
   Clock known_;

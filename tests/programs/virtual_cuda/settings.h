@@ -78,6 +78,8 @@ struct Settings {
   std::uint64_t long_sum = count_of("VIRTUAL_CUDA_LONG_SUM");
   // Number of times that a query of a completed event returns "not ready".
   int late_answers = static_cast<int>(setting("VIRTUAL_CUDA_LATE_ANSWERS", 1));
+  // False if a query orders no later work, to test a wait that is only needed if the host did not query.
+  bool queries_order = setting("VIRTUAL_CUDA_QUERIES_ORDER", 1) != 0;
   // True if events are reported done before they are, to test that a host that reads too early is detected.
   bool early_answers = setting("VIRTUAL_CUDA_EARLY_ANSWERS", 0) != 0;
   // Number of the stream wait that is ignored, from 1; 0 is none. Tests that a missing wait is detected.

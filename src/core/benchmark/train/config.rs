@@ -167,6 +167,12 @@ config_options! {
         accumulate: u32 = 1 => option("accumulate", "N",
             "Compute each rank's batch in N parts, add their gradients and exchange the sum once; only the \
              activations of one part are in memory").range(1u32..=65_536),
+        /// Largest number of images or sequences of a part, from which `accumulate` is derived. A record contains both.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        micro_batch: Option<u32> = None => option("micro-batch", "N",
+            "Images or sequences of a part, from which --accumulate is derived: also of a --global-batch, whose part of a \
+             rank depends on the case").range(1u32..=65_536).aliases(&["micro-batch-size"])
+            .default_is("the batch of a rank / --accumulate").conflicts_with(&["accumulate", "work-load"]),
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
@@ -372,26 +378,36 @@ impl TrainConfig {
         TrainConfig { layout, kernels, graphs, image_size, sequence_length, exchange, ..self.clone() }
     }
 
-    /// Returns the configuration on `ranks` ranks, each with an equal part of a global batch.
+    /// Returns the configuration on `ranks` ranks, each with an equal part of a global batch, and the number of parts in
+    /// which a rank computes its batch.
     ///
     /// # Errors
     ///
     /// Fails if the global batch has no equal parts.
     pub fn on_ranks(&self, ranks: u32) -> anyhow::Result<TrainConfig> {
-        let Some(global_batch) = self.global_batch else { return Ok(self.clone()) };
-        ensure!(
-            global_batch.is_multiple_of(ranks),
-            "--global-batch {global_batch} cannot be divided equally among {ranks} ranks: choose a multiple of {ranks}, \
-             such as {}",
-            global_batch.next_multiple_of(ranks)
-        );
-        Ok(TrainConfig { batch_size: global_batch / ranks, ..self.clone() })
+        let batch_size = match self.global_batch {
+            None => self.batch_size,
+            Some(samples) => {
+                ensure!(
+                    samples.is_multiple_of(ranks),
+                    "--global-batch {samples} cannot be divided equally among {ranks} ranks: choose a multiple of \
+                     {ranks}, such as {}",
+                    samples.next_multiple_of(ranks)
+                );
+                samples / ranks
+            }
+        };
+        let accumulate = self.micro_batch.map_or(self.accumulate, |samples| batch_size.div_ceil(samples));
+        Ok(TrainConfig { batch_size, accumulate, ..self.clone() })
     }
 
-    /// Returns a copy without the part of a rank in a global batch, which depends on the case.
+    /// Returns a copy without the part of a rank in a global batch, which depends on the case, and without a derived
+    /// number of parts.
     pub fn without_part(&self) -> TrainConfig {
-        let batch_size = if self.global_batch.is_some() { TrainConfig::default().batch_size } else { self.batch_size };
-        TrainConfig { batch_size, ..self.clone() }
+        let default = TrainConfig::default();
+        let batch_size = if self.global_batch.is_some() { default.batch_size } else { self.batch_size };
+        let accumulate = if self.micro_batch.is_some() { default.accumulate } else { self.accumulate };
+        TrainConfig { batch_size, accumulate, ..self.clone() }
     }
 
     /// Returns the samples of an iteration.

@@ -212,6 +212,10 @@ pub struct RunEnd {
     /// cannot contain its own times. Empty without checkpoints, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<CheckpointWrite>,
+    /// Time of each rank in backward to compute activations again (`--recompute`), with the waits for weights in it:
+    /// mean over the iterations after the warm-up. Empty without it, with CUDA graphs, and in older records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recompute: Vec<Seconds>,
     /// Time by layer in the traced iterations, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
@@ -237,6 +241,13 @@ pub struct RunEnd {
     /// Warnings about the figures when the run ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
+}
+
+impl RunEnd {
+    /// Returns the time per iteration to compute activations again: mean over the ranks. `None` if it was not measured.
+    pub fn recompute_time(&self) -> Option<Seconds> {
+        mean(&self.recompute.iter().map(|time| time.0).collect::<Vec<f64>>()).map(Seconds)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -50,7 +50,7 @@ impl TrainConfig {
         self.model.check_sample_size(self.image_size, self.sequence_length)?;
         self.check_decoder()?;
         if self.global_batch.is_none() {
-            self.check_parts(self.batch_size)?;
+            self.on_ranks(1)?.check_parts(self.batch_size)?;
         }
         if let (
             Some(

@@ -294,7 +294,18 @@ mod tests {
         assert!((torchtitan / 57.91e9 - 1.0).abs() < 1e-4, "{torchtitan}");
         // llm-foundry's table, 8 H100 at 989.5 TFLOP/s: 177 sequences/s of 2,048 tokens with its 1B of 24 layers and
         // 1,315,950,592 parameters have an MFU of 41.8 %.
-        let palm = (6 * 1_315_950_592 + 12 * 24 * 2048 * 2048_u64) as f64;
+        let foundry = DecoderShape {
+            vocabulary: 50_368,
+            context: 2048,
+            layers: 24,
+            width: 2048,
+            heads: 16,
+            key_value_heads: 16,
+            mlp_width: 8192,
+            ..DecoderShape::GPT2_124M
+        };
+        assert_eq!(foundry.parameters(), 1_315_950_592);
+        let palm = foundry.training_operations(MfuFormula::Palm, 2048) as f64;
         assert!((177.0 * 2048.0 * palm / (8.0 * 989.5e12) - 0.418).abs() < 2e-3);
         // Megatron-LM's formula with its own letters.
         let (h, f, g, a, s, v, l) = (4096.0, 14_336.0, 8.0, 32.0, 8192.0, 128_256.0, 32.0);

@@ -24,7 +24,7 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
     let ranks = sweep.axes.cases.iter().map(|case| case.ranks()).max().unwrap_or_default();
     train.inject.map_or(Ok(()), |fault| fault.check(ranks)).map_err(usage)?;
     kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
-    check_kv_stores(sweep).map_err(usage)?;
+    check_axes(sweep, train).map_err(usage)?;
     for RunName { case, model, batch, kv_store, .. } in sweep.axes.runs() {
         let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
         for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
@@ -95,8 +95,8 @@ fn check_search(
     search.check(train, &sweep.axes.cases)
 }
 
-/// Rejects several kv-stores if only one is possible, and a kv-store without runs.
-fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
+/// Rejects several kv-stores if only one is possible, a kv-store without runs, and a batch size that no trial can find.
+fn check_axes(sweep: &AxesSweep, train: &TrainConfig) -> anyhow::Result<()> {
     let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
     reject_duplicates("--kv-stores", kv_stores, "")?;
     let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
@@ -108,6 +108,11 @@ fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
             joined(cases, ",")
         );
     }
+    ensure!(
+        train.micro_batch.is_none() || !matches!(batch_sizes, BatchSizes::Largest { .. }),
+        "--batch-size auto finds the largest batch whose activations fit into memory, but with --micro-batch those of \
+         any batch do: give --batch-size a number, or omit --micro-batch"
+    );
     ensure!(
         kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
         "--batch-size auto finds the largest batch of one kv-store, but --kv-stores has {}: choose one with \

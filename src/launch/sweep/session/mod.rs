@@ -370,7 +370,10 @@ impl<B: Benchmark> Session<'_, B> {
         let misses: Vec<String> = misses.collect();
         ensure!(misses.is_empty(), "{}", misses.join("\n"));
         let has_figures = schedule.ledger.is_none() || schedule.plan.iter().any(|job| schedule.is_finished(job));
-        ensure!(has_figures, "no batch size fits in the memory of the device: choose a smaller --batch-size");
+        ensure!(
+            has_figures,
+            "nothing fits in the memory of the device: choose a smaller --batch-size, or a --strategy that shards the weights"
+        );
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::train::{Recompute, RunRecord};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{
-    BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, Phase, SampleSize, UnitsPerSecond,
+    BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, Phase, SampleSize, Seconds, UnitsPerSecond,
 };
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
@@ -386,6 +386,11 @@ impl Base {
     fn from_case(case: &TrainingCase) -> Option<Base> {
         Some(Base { case: case.case, speed: case.speed()?, speeds: case.speeds(), dlperf_speed: dlperf_median(case)? })
     }
+}
+
+/// Returns the time per iteration to compute activations again, in the median run of a case. `None` without `--recompute`.
+pub fn recompute_time(case: &TrainingCase) -> Option<Seconds> {
+    case.of_median_run(|run, _| run.recorded.as_ref()?.facts.recompute)
 }
 
 fn dlperf_speeds(case: &TrainingCase) -> RunValues {

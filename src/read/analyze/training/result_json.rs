@@ -23,7 +23,7 @@ use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::checkpoint_cost;
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
-use crate::read::analyze::training::figures::{DlperfFigures, TrainingCase, TrainingGroup};
+use crate::read::analyze::training::figures::{DlperfFigures, TrainingCase, TrainingGroup, recompute_time};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::weight_waits::{self, WeightWaits};
 use crate::read::analyze::training::work_load::{self, WorkCost};
@@ -135,6 +135,10 @@ pub struct JsonRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     checkpoints: Option<CheckpointCost>,
+    /// Time per iteration in backward to compute activations again, in the median run; absent without `--recompute`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
+    recompute_seconds: Option<Seconds>,
     /// Same ranks without communication; `null` if there are no such runs.
     pub without_communication: Option<JsonBaseline>,
     /// Loss relative to the base; `null` for the base itself.
@@ -298,6 +302,7 @@ fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> Jso
         work_load: work_load::case_work_cost(group, case),
         weight_waits: weight_waits::case_weight_waits(case),
         checkpoints: checkpoint_cost::case_checkpoint_cost(case),
+        recompute_seconds: recompute_time(case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::case_loss(group, case).as_ref().map(JsonLoss::from),
         dlperf: figures.map(|figures| figures.dlperf.clone()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
-use ringmark_core::benchmark::train::Recompute;
+use ringmark_core::benchmark::train::{Recompute, TrainConfig};
 use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
@@ -33,8 +33,11 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
         None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
         Some(_) => format!("windows of iterations: {timed}, omitted: {warmup}"),
     };
-    let accumulate = conditions.recorded.as_ref().map_or(1, |recorded| recorded.config.accumulate);
-    let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
+    let parts = match conditions.recorded.as_ref().map(|recorded| &recorded.config) {
+        Some(TrainConfig { micro_batch: Some(samples), .. }) => format!(" in parts of {samples}"),
+        Some(TrainConfig { accumulate: parts @ 2.., .. }) => format!(" in {parts} parts"),
+        _ => String::new(),
+    };
     let kv_store = conditions.point.kv_store;
     let strategy = if kv_store.is_ring() { String::new() } else { format!(", strategy {kv_store}") };
     let scaling = if group.is_strong() && group.cases.len() > 1 { ", strong scaling" } else { "" };

@@ -167,7 +167,8 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     below(show::weight_waits::TITLE, &show::weight_waits::LEGEND, show::weight_waits::table(group));
     below(show::checkpoints::TITLE, &show::checkpoints::LEGEND, show::checkpoints::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
-    figures.extend(over_limit.map(|note| Paragraph::Note(vec![note])));
+    let notes = over_limit.into_iter().chain(show::utilization::recompute_cost(group));
+    figures.extend(notes.map(|note| Paragraph::Note(vec![note])));
     let unclear = show::weight_waits::notes(group).into_iter().chain(scaling_loss::unclear(group));
     let unclear = unclear.filter(|_| !is_short);
     figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));

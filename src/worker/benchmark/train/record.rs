@@ -49,6 +49,8 @@ pub struct RankMeasurements {
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
     pub checkpoints: Vec<CheckpointWrite>,
+    /// Time of the computations that backward repeated, per iteration, in seconds.
+    pub recompute: Option<f64>,
     pub profiles: Profiles,
     pub fingerprints: Option<RankFingerprints>,
     pub graphs: GraphUse,
@@ -95,6 +97,7 @@ pub fn gather(
         input,
         epochs,
         checkpoints,
+        recompute,
         profiles,
         fingerprints,
         graphs,
@@ -106,6 +109,7 @@ pub fn gather(
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
     let checksums = world.gather_text(checksum);
+    let recompute: Vec<Seconds> = world.gather_values(&recompute)?.into_iter().flatten().map(Seconds).collect();
     let fingerprints = fingerprints.map(|own| world.gather_values_on_rank_0(&own)).transpose()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
     // Finds defects together with the fingerprints; other runs do not spend the time. Ranks on CPUs share the memory:
@@ -129,6 +133,7 @@ pub fn gather(
         compression: compression.map(|compression| compression.used(world)),
         epochs,
         checkpoints,
+        recompute,
         layers: profiles.layers,
         operators: profiles.operators,
         input,
@@ -272,6 +277,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text(config.sample_size())));
     let checkpoints = CheckpointCost::new(&end.checkpoints, end.wall).map(|cost| cost.text());
     let attention = end.attention.map(|kernel| format!("attention: {kernel}"));
+    let recompute = end.recompute_time().map(|time| format!("recompute: {time:.3} of an iteration"));
     let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
     let layers = end.layers.iter().flat_map(|layers| layers.lines(rate));
@@ -282,6 +288,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(global_loss)
         .chain(speed)
         .chain(attention)
+        .chain(recompute)
         .chain(kv_store)
         .chain(compression)
         .chain(input)

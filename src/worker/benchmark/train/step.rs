@@ -20,6 +20,7 @@ use crate::job::heartbeat;
 use crate::job::world::World;
 use crate::measure::fingerprint::{FingerprintLog, flip_bit};
 use crate::measure::mark::Mark;
+use crate::measure::repeated;
 use crate::measure::step_timer::{DeviceValues, InBackward, MarkSetter, StepTimer};
 use crate::measure::timed::Timed;
 use crate::model::network::Mode;
@@ -163,9 +164,10 @@ impl Step {
                 (loss, self.exchange.reducer().replayed())
             }
             None => {
+                repeated::collect();
                 let loss = self.passes(iteration, Some(&mut marks))?;
-                let weight_waits = self.exchange.take_weight_waits();
-                let in_backward = InBackward { weight_waits, ..self.exchange.reducer().in_backward() };
+                let (repeated, weight_waits) = (repeated::take(), self.exchange.take_weight_waits());
+                let in_backward = InBackward { repeated, weight_waits, ..self.exchange.reducer().in_backward() };
                 self.inspect_gradients(iteration)?;
                 self.exchange.finish(Some(iteration))?;
                 (loss, in_backward)

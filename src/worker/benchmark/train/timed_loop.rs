@@ -178,6 +178,7 @@ impl<'a> TimedLoop<'a> {
         let fingerprints = self.step.fingerprints()?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
         let checkpoints = self.checkpoints.written().to_vec();
+        let recompute = self.timer.repeated();
         let TimedLoop { samples, recorded, graphs, .. } = self;
         Ok(RankMeasurements {
             samples,
@@ -190,6 +191,7 @@ impl<'a> TimedLoop<'a> {
             input,
             epochs,
             checkpoints,
+            recompute,
             profiles,
             fingerprints,
             graphs,

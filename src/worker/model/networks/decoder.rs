@@ -1,6 +1,7 @@
 //! Decoder language models with Hugging Face's names: GPT-2 (Radford et al., 2019; initial values of nanoGPT) and Llama
 //! 3 (Grattafiori et al., 2024).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -10,6 +11,7 @@ use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::ffi::torch::packed::Gelu;
 use crate::ffi::torch::transformer;
+use crate::measure::repeated;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::{
     Attention, LayerNorm, Linear, Perceptron, Projections, RotaryPositions, Rotation, TransformerBlock,
@@ -127,7 +129,11 @@ impl Decoder {
             return block.forward(features, rotation, mode);
         }
         let (block, rotation) = (Arc::clone(block), rotation.map(Rotation::shared));
-        transformer::recomputed(features, move |features| block.forward(features, rotation.as_ref(), mode))
+        let is_repeated = Cell::new(false);
+        transformer::recomputed(features, move |features| {
+            let compute = || block.forward(features, rotation.as_ref(), mode);
+            if is_repeated.replace(true) { repeated::timed(features.device(), compute) } else { compute() }
+        })
     }
 }
 
