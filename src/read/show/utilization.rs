@@ -21,7 +21,7 @@ pub fn recompute_cost(group: &TrainingGroup) -> Option<String> {
         let share = 100.0 * time.0 / step.0;
         Some(format!("{}: backward computes activations again for {time:.3}, {share:.1} % of the step", case.case))
     };
-    group.cases.iter().filter_map(of_case).last()
+    group.cases.iter().filter_map(of_case).next_back()
 }
 
 /// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
