@@ -19,6 +19,7 @@ use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, dlperf_log, record, rows_by_case};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, succeeds, words};
 use crate::support::temporary_folder::without_folder;
+use crate::support::virtual_gpu;
 
 #[test]
 fn dry_run_prints_baselines_between_runs() {
@@ -102,6 +103,30 @@ fn language_models_have_the_recipe_of_nanogpt() {
     );
     let on_cpu = plan("--hosts a:2 --device cpu --profile cpu --threads 1");
     expect!["--model gpt2-124m --batch-size 4 --device cpu --iters 25 --warmup 5 --sequence-length 128 --threads 1 --lr 0.0006 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"].assert_eq(&on_cpu);
+}
+
+#[test]
+fn strategies_of_language_models_are_compared_and_resumed() {
+    let sandbox = Sandbox::real();
+    let sweep = |options: &str| {
+        let mut sweep = ringmark(&format!(
+            "sweep --suite llm --model gpt2-tiny --sequence-length 32 --cases 1n1g,1n2g --runs 1 --iters 4 --warmup 1 \
+             --no-doctor --hosts localhost:2 --device cuda {options}"
+        ));
+        sweep.envs(virtual_gpu::variables()).env("PATH", virtual_gpu::program_path());
+        sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        sweep
+    };
+    let tokens = take_all_cores();
+    succeeds(&mut sweep(""));
+    drop(tokens);
+    let resumed = succeeds(&mut sweep("--resume"));
+    assert!(resumed.contains("4 of 4 runs are finished"), "{resumed}");
+    let tables = succeeds(ringmark("extract").arg(sandbox.path("out")));
+    for strategy in ["ring", "shard-optimizer", "shard-weights"] {
+        let is_row = |line: &str| line.split_whitespace().take(2).eq(["1n2g", strategy]);
+        assert!(tables.lines().any(is_row), "{strategy}: {tables}");
+    }
 }
 
 /// Creates two runs of 1n1g and 1n2g, and of 1n2g without communication, with steps `slower` times as long.

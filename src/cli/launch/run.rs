@@ -4,7 +4,7 @@ use anyhow::{anyhow, ensure};
 use clap::Args;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::train::{CommandLine, ProgramRun, TrainConfig};
-use ringmark_core::dimension::{Case, DeviceKind, KvStore, Model};
+use ringmark_core::dimension::{Case, DeviceKind, KvStore, Model, WorkUnit};
 use ringmark_core::line::program::LineFormat;
 use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::usage::usage;
@@ -80,7 +80,8 @@ impl RunOptions {
             (None, Some(_)) => Model::OtherTokens,
             _ => run.model,
         };
-        let is_length_missing = model == Model::OtherTokens && run.sequence_length.is_none();
+        // The program has its own length, which the network's default need not be.
+        let is_length_missing = model.unit() == WorkUnit::Token && run.sequence_length.is_none();
         ensure!(
             !is_length_missing || self.axes.has_sequence_lengths(),
             usage(anyhow!("--model {model} needs --sequence-length: the tokens of a sequence"))

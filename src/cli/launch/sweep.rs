@@ -184,10 +184,10 @@ impl SweepOptions {
             }
             _ => vec![train.model],
         };
-        // A resumed sweep and a search keep their strategies.
-        let may_choose =
-            self.train.typed("kv-store").is_none() && original_options.is_empty() && search.over.is_empty();
-        let suite = self.suite.filter(|_| may_choose);
+        // A search has its own strategies, and a resumed sweep keeps a single one.
+        let has_one = original_options.get("--kv-store").is_some_and(|original| !original.contains(','));
+        let is_chosen = self.train.typed("kv-store").is_some() || has_one || !search.over.is_empty();
+        let suite = self.suite.filter(|_| !is_chosen);
         let kv_stores = self.kv_stores.or_else(|| Some(suite?.strategies(device_of_suite, train.kv_store.kv_store)));
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },

@@ -19,7 +19,11 @@ pub fn recompute_cost(group: &TrainingGroup) -> Option<String> {
     let of_case = |case: &TrainingCase| {
         let (time, step) = (recompute_time(case)?, case.figures.as_ref()?.times.as_ref()?.step);
         let share = 100.0 * time.0 / step.0;
-        Some(format!("{}: backward computes activations again for {time:.3}, {share:.1} % of the step", case.case))
+        Some(format!(
+            "{}: backward computes activations again for {:.2} ms, {share:.1} % of the step",
+            case.case,
+            1e3 * time.0
+        ))
     };
     group.cases.iter().filter_map(of_case).next_back()
 }

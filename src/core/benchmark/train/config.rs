@@ -166,7 +166,7 @@ config_options! {
         #[serde(default = "one", skip_serializing_if = "is_one")]
         accumulate: u32 = 1 => option("accumulate", "N",
             "Compute each rank's batch in N parts, add their gradients and exchange the sum once; only the \
-             activations of one part are in memory").range(1u32..=65_536),
+             activations of one part are in memory").range(1u32..=65_536).derived_from(&["micro-batch"]),
         /// Largest number of images or sequences of a part, from which `accumulate` is derived. A record contains both.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         micro_batch: Option<u32> = None => option("micro-batch", "N",

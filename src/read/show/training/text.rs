@@ -13,6 +13,7 @@ use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::title::{process, title, unlike_devices};
+use crate::read::load::folder::Shortage;
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
@@ -46,6 +47,10 @@ pub fn text(result: &ResultFolder, price: Option<&Price>, published: Vec<Paragra
     let by_size = batch_sizes::tables(result.training(), &result.shortages);
     let mut text = vec![Paragraph::Title(result.name.clone())];
     text.extend(kv_stores::sections(result.training()));
+    let shown: Vec<&Shortage> = by_size.iter().flat_map(|(table, _)| &table.shortages).collect();
+    let others = result.shortages.iter().filter(|shortage| !shown.contains(shortage));
+    let others: Vec<String> = others.map(Shortage::to_string).collect();
+    text.extend((!others.is_empty()).then_some(Paragraph::Note(others)));
     text.extend(result.training().iter().flat_map(|group| section(group, price, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
     text.extend(published);
