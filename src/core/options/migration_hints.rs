@@ -95,6 +95,7 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--device_train_microbatch_size" | "--train-micro-batch-size-per-gpu"
         => "`--micro-batch {}` is the number of sequences that a rank computes at once",
     "--recompute-granularity" | "--recompute-activations" | "--activation_checkpoint.mode" | "--activation-checkpointing"
+        | "--activation-checkpoint.mode" | "--gradient_checkpointing" | "--gradient-checkpointing"
         => "`--recompute block` computes the activations of each block again in backward",
     "-o" | "--output" | "--output-dir" | "--outdir" | "--out-dir" | "--output-filename" | "--log-dir" | "--save-dir"
         | "--work-dir"
@@ -169,7 +170,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "not needed: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
     "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
-        | "--max-steps" | "--iter-num" | "--num-iterations" | "--iterations"
+        | "--max-steps" | "--max_iters" | "--max-iters" | "--train-iters" | "--training.steps" | "--iter-num" | "--num-iterations" | "--iterations"
         => "`--iters N`: every iteration is timed",
     "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
     "--learning-rate" => "`--lr RATE`",
@@ -188,7 +189,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         | "--batch-size-per-gpu"
         => "`--batch-size {}` is the number of images or sequences per GPU and iteration",
     "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
-    "--zero" | "--zero-stage" | "--use-distributed-optimizer" | "--deepspeed" | "--deepspeed-config" | "--ds-config"
+    "--use-distributed-optimizer" => "`--strategy zero1` divides the states of the optimizer among the ranks",
+    "--zero" | "--zero-stage" | "--deepspeed" | "--deepspeed-config" | "--ds-config"
         | "--use-deepspeed"
         => "`--strategy zero1`, `zero2` or `zero3` is that stage of ZeRO; batch size, optimizer and precision are options",
     "--fsdp" | "--sharding-strategy" | "--use-fsdp" | "--fsdp-sharding-strategy" | "--fsdp-config"
@@ -234,7 +236,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--test-results" => "`ringmark bandwidth --check 0|1`",
     "--data-dir" | "--dataset" | "--data-path" | "--train-dir" | "--use-rec" | "--rec-train" | "--rec-train-idx"
         | "--data-train" | "--train-data-dir"
-        => "`--data FILE` of `ringmark sweep`: .rec files, or a folder of classes",
+        => "`--data FILE` of `ringmark sweep`: .rec files, a folder of classes, or token files (.bin)",
     "--rec-val" | "--rec-val-idx" | "--data-val" | "--val-data-dir" => "`--validate FILE` of `ringmark sweep`",
     "--num-epochs" | "--num-epoch" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
     "--distributed-backend" | "--dist-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
