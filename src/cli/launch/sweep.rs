@@ -186,9 +186,9 @@ impl SweepOptions {
         };
         // A search has its own strategies, and a resumed sweep keeps a single one.
         let has_one = original_options.get("--kv-store").is_some_and(|original| !original.contains(','));
-        let is_chosen = self.train.typed("kv-store").is_some() || has_one || !search.over.is_empty();
-        let suite = self.suite.filter(|_| !is_chosen);
-        let kv_stores = self.kv_stores.or_else(|| Some(suite?.strategies(device_of_suite, train.kv_store.kv_store)));
+        let is_given = self.kv_stores.is_some() || self.train.typed("kv-store").is_some();
+        let suite = self.suite.filter(|_| !(is_given || has_one || !search.over.is_empty()));
+        let of_suite = suite.map(|suite| suite.strategies(device_of_suite, train.kv_store.kv_store));
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             models,
@@ -198,7 +198,7 @@ impl SweepOptions {
                 None => axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
             },
             sequence_length: (train.sequence_length, self.train.typed("sequence-length").is_some()),
-            kv_stores: kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
+            kv_stores: self.kv_stores.or(of_suite).unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
             device_name: machine.device_name(&launch),

@@ -170,7 +170,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "not needed: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
     "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
-        | "--max-steps" | "--max_iters" | "--max-iters" | "--train-iters" | "--training.steps" | "--iter-num" | "--num-iterations" | "--iterations"
+        | "--max-steps" | "--max_iters" | "--max-iters" | "--train-iters" | "--training.steps"
+        | "--iter-num" | "--num-iterations" | "--iterations"
         => "`--iters N`: every iteration is timed",
     "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
     "--learning-rate" => "`--lr RATE`",

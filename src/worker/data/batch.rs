@@ -56,9 +56,9 @@ impl Batch {
 }
 
 /// Returns the same values with the strides of `layout`: channels_last or contiguous.
-pub fn in_layout(samples: &Tensor, layout: Layout) -> Result<Tensor> {
+pub fn in_layout(images: &Tensor, layout: Layout) -> Result<Tensor> {
     Ok(match layout {
-        Layout::Nhwc => samples.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
-        Layout::Nchw => samples.f_contiguous()?,
+        Layout::Nhwc => images.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,
+        Layout::Nchw => images.f_contiguous()?,
     })
 }

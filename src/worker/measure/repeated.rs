@@ -1,7 +1,7 @@
 //! Times of the computations of forward that backward repeats (`--recompute`). The network computes them on the thread of
 //! libtorch's autograd, and the step collects their times.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use tch::Device;
@@ -24,25 +24,28 @@ impl Repeated {
 /// Computations since [`collect`]; `None` if no step collects them. Marks in a captured graph have no time.
 static COLLECTED: Mutex<Option<Vec<Repeated>>> = Mutex::new(None);
 
+fn collected() -> MutexGuard<'static, Option<Vec<Repeated>>> {
+    COLLECTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Begins to collect the times of the computations that this process repeats.
 pub fn collect() {
-    *COLLECTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    *collected() = Some(Vec::new());
 }
 
 /// Returns what was collected, and ends the collection.
 pub fn take() -> Vec<Repeated> {
-    COLLECTED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    collected().take().unwrap_or_default()
 }
 
 /// Runs `compute` on `device`, and adds its time if a step collects it.
 pub fn timed<T>(device: Device, compute: impl FnOnce() -> Result<T>) -> Result<T> {
-    let is_collected = COLLECTED.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-    if !is_collected {
+    if collected().is_none() {
         return compute();
     }
     let begin = Mark::set(device)?;
     let result = compute()?;
     let repeated = Repeated { begin, end: Mark::set(device)? };
-    COLLECTED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().push(repeated);
+    collected().get_or_insert_default().push(repeated);
     Ok(result)
 }

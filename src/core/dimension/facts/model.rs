@@ -301,7 +301,7 @@ pub static FACTS: [ModelFacts; 31] = facts! {
     "MXNet AlexNet"       "mxnet-alexnet"      "alexnet"      MXNET_224   1.01 50_844_008  16  1350  20  15  880  8  8
     "MXNet Inception-BN"  "mxnet-inception-bn" "inception-bn" MXNET_224  1.987 11_295_240 278   580  55  40  380 14 10
     "MXNet Inception-v3"  "mxnet-inception-v3" "inception-v3" MXNET_299  5.713 23_834_568 284   850 140  90  480 24 18
-    [Mxnet for_small_samples]
+    [Mxnet for_small_images]
     "MXNet LeNet"      "mxnet-lenet" "lenet" DIGITS 0.0023 431_080 8  240 270 150  220 110 90
     "MXNet perceptron" "mxnet-mlp"   "mlp"   DIGITS 0.0001 109_386 6  220  10  10  210  10 10
     decoders: GPT2_124M GPT2_355M LLAMA_1B LLAMA_8B GPT2_TINY LLAMA_TINY

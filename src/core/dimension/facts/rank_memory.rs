@@ -22,11 +22,11 @@ impl RankMemory {
 
     /// Creates a value from MB (1e6 bytes).
     pub const fn megabytes(fixed: u64, of_sample: u64, of_half_sample: u64) -> RankMemory {
-        RankMemory::for_small_samples(fixed, 1000 * of_sample, 1000 * of_half_sample)
+        RankMemory::for_small_images(fixed, 1000 * of_sample, 1000 * of_half_sample)
     }
 
     /// Creates a value from `fixed` in MB and the memory per image in kB (1e3 bytes).
-    pub const fn for_small_samples(fixed: u64, of_sample: u64, of_half_sample: u64) -> RankMemory {
+    pub const fn for_small_images(fixed: u64, of_sample: u64, of_half_sample: u64) -> RankMemory {
         RankMemory {
             fixed: Bytes(fixed * 1_000_000),
             of_sample: Bytes(of_sample * 1000),
@@ -63,9 +63,9 @@ impl RankMemory {
 }
 
 impl BatchMemory {
-    /// Returns the memory for a batch of `images`.
-    pub fn for_batch(&self, images: u32) -> Bytes {
-        Bytes(self.fixed.0 + self.of_sample.0 * u64::from(images))
+    /// Returns the memory for a batch of `samples`.
+    pub fn for_batch(&self, samples: u32) -> Bytes {
+        Bytes(self.fixed.0 + self.of_sample.0 * u64::from(samples))
     }
 
     /// Returns the largest batch that fits into `available`; 0 if not even one image does.

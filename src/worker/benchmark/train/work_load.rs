@@ -39,18 +39,18 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
 
 /// A rank's images in the global batch of all ranks.
 #[derive(Debug, Clone, Copy)]
-pub struct ImageShare {
+pub struct SampleShare {
     pub samples: u32,
     /// Index of the first image in the global batch.
     pub first: u32,
 }
 
-pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> ImageShare {
+pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -> SampleShare {
     match division {
-        None => ImageShare { samples: config.batch_size, first: rank * config.batch_size },
+        None => SampleShare { samples: config.batch_size, first: rank * config.batch_size },
         Some(WorkDivision { samples, .. }) => {
             let rank = rank as usize;
-            ImageShare { samples: samples[rank], first: samples[..rank].iter().sum() }
+            SampleShare { samples: samples[rank], first: samples[..rank].iter().sum() }
         }
     }
 }
@@ -58,8 +58,8 @@ pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -
 /// Returns this rank's training speed with an even share of a synthetic batch, in samples/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
-    let ImageShare { samples, first } = share(config, None, world.rank());
-    let share = ImageShare { samples: samples.div_ceil(config.accumulate), first };
+    let SampleShare { samples, first } = share(config, None, world.rank());
+    let share = SampleShare { samples: samples.div_ceil(config.accumulate), first };
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
@@ -87,7 +87,7 @@ pub fn request<'a>(
     config: &TrainConfig,
     source: DataSource<'a>,
     layout: Layout,
-    ImageShare { samples, first }: ImageShare,
+    SampleShare { samples, first }: SampleShare,
 ) -> BatchRequest<'a> {
     BatchRequest { source, seed: config.seed, samples, first, size: config.sample_size(), model: config.model, layout }
 }
