@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::dimension::Bytes;
+use crate::dimension::{Bytes, Seconds};
 
 /// `1 run`, `3 runs`.
 pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
@@ -64,6 +64,17 @@ pub fn three_digits(value: f64) -> String {
     significant(value, 3)
 }
 
+/// A time with three significant digits in seconds, minutes, hours or days: `45.0 s`, `2.50 min`, `30.0 h`, `200 d`.
+pub fn time(Seconds(seconds): Seconds) -> String {
+    let (unit, name) = match seconds {
+        ..120.0 => (1.0, "s"),
+        120.0..7200.0 => (60.0, "min"),
+        7200.0..172_800.0 => (3600.0, "h"),
+        _ => (86_400.0, "d"),
+    };
+    format!("{} {name}", three_digits(seconds / unit))
+}
+
 /// At most three decimals, thousands separated by commas, no sign before a zero.
 fn significant(value: f64, digits: usize) -> String {
     let size = value.abs();
@@ -116,6 +127,12 @@ mod tests {
         let values = [0.0567, 0.5674, 5.674, 14.7, 813.26, 9579.74, -32.04, -1e-9];
         expect![["0.057 0.567 5.674 14.70 813.3 9,580 -32.04 0.000"]].assert_eq(&values.map(four_digits).join(" "));
         expect![["0.057 0.567 5.67 14.7 813 9,580 -32.0 0.000"]].assert_eq(&values.map(three_digits).join(" "));
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        let times = [-1.5, 45.0, 150.0, 7200.0, 200.0 * 86_400.0].map(|seconds| time(Seconds(seconds)));
+        expect![["-1.50 s, 45.0 s, 2.50 min, 2.00 h, 200 d"]].assert_eq(&times.join(", "));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::accept::Journal;
+use ringmark_core::dimension::Seconds;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::goodput::Goodput;
 use ringmark_core::keyword_enum;
@@ -45,6 +46,10 @@ pub struct ReportConfig {
     pub price: Option<Price>,
     /// Links for the page.
     pub links: Vec<Link>,
+    /// Numbers of hosts to predict from a result of goodput; as in the result for `None`.
+    pub predict_hosts: Option<Vec<u32>>,
+    /// Mean time between failures of one host in these predictions; as in the result for `None`.
+    pub host_mtbf: Option<Seconds>,
     /// Destination of JSON output.
     pub json: Json,
 }
@@ -105,15 +110,22 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
     let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
+    let predicts = config.predict_hosts.is_some() || config.host_mtbf.is_some();
+    let no_prediction = || usage(anyhow!("--predict-hosts and --host-mtbf need a folder of goodput: omit them"));
     if let Some((folder, journal)) = config.alone("an acceptance", Journal::find)? {
+        ensure!(!predicts, no_prediction());
         let verdict = accept::verdict(folder, &journal)?;
         let is_instead = config.json.write(&verdict)?;
         return write(config, format, is_instead, &accept::document(folder, &journal, &verdict, &config.links)?);
     }
-    if let Some((folder, goodput)) = config.alone("a result of goodput", Goodput::find)? {
+    if let Some((folder, mut goodput)) = config.alone("a result of goodput", Goodput::find)? {
+        if predicts {
+            goodput.predict(config.host_mtbf, config.predict_hosts.as_deref());
+        }
         let is_instead = config.json.write(&goodput)?;
         return write(config, format, is_instead, &goodput::document(folder, &goodput, &config.links)?);
     }
+    ensure!(!predicts, no_prediction());
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());
     let is_instead = config.json.write(&report_json::build_report(&results, config.published))?;

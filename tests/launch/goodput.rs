@@ -58,8 +58,9 @@ fn lost_time_is_measured_and_predicted() {
         for one in resumptions.iter().filter_map(|resumption| resumption.interruption.as_ref()) {
             assert!(one.cause.contains("SIGKILL"), "{}", one.cause);
         }
-        assert!(measured.goodput > 0.0 && measured.goodput < 1.0, "{measured:?}");
-        let sum = measured.useful.0 + measured.lost.total();
+        // Not below 1 in every test: the short runs without failures can be slower on a loaded machine.
+        assert!(measured.goodput > 0.0, "{measured:?}");
+        let sum = measured.useful.0 + measured.slower.0 + measured.lost.total();
         assert!((sum - measured.wall.0).abs() < 1e-6, "{measured:?}");
         // From the start of the first attempt to the end of the last one; without that start and the end of the job.
         let last = resumptions.last().expect("at least one");
@@ -67,6 +68,9 @@ fn lost_time_is_measured_and_predicted() {
         let after = record.end.as_ref().expect("complete").wall.0 - last.wall_before.0 + written;
         let elapsed = last.started.0 + after - record.header.started.0;
         assert!(measured.wall.0 < elapsed + 0.5 && measured.wall.0 > 0.5 * elapsed, "{} of {elapsed}", measured.wall);
+        assert!((measured.useful.0 - length.work.0).abs() < 1e-6, "{measured:?}");
+        let by_speed = measured.speed.0 / result.undisturbed_speed.0;
+        assert!((measured.goodput - by_speed).abs() < 1e-6, "{measured:?}, {by_speed}");
         let band = interval.predicted.expect("a prediction");
         assert!(0.0 < band.low && band.low <= band.mid && band.mid <= band.high && band.high < 1.0, "{band:?}");
     }
@@ -130,6 +134,9 @@ fn options_are_checked() {
         error: --failures has kill twice: name it once
         error: --checkpoint-intervals has 60s twice: name it once
     "#]].assert_eq(&errors.concat());
+    let plan = succeeds(&mut goodput(&sandbox, "--mtbf 600 --duration 30m --checkpoint-intervals 1m,auto --dry-run"));
+    let last = plan.lines().last().expect("lines");
+    expect!["# then 2 runs of 10 iterations with one failure each (kill), and 2 runs of 30.0 min with a failure every 10.0 min: at least 60.0 min more"].assert_eq(last);
     // The costs show that no run would end.
     let error = fails(&mut goodput(&sandbox, "--mtbf 1 --duration 100000 --checkpoint-intervals 1h"));
     assert!(

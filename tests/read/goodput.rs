@@ -19,6 +19,11 @@ fn committed_result_is_reported() {
         assert_eq!(page.matches(&format!("<title>{step}")).count(), 12, "{step}");
     }
     assert!(page.contains("<title>redo: ") && page.contains("<title>detect: "), "no lost time");
+    let hosts = succeeds(ringmark("report --host-mtbf 200d --predict-hosts 64,2048").arg(&result));
+    assert_golden("goodput_hosts.txt", hosts.split_once("Other numbers of hosts").expect("predictions").1);
+    let sweep = result.with_file_name("llm-2-cores");
+    let refusal = refused(ringmark("report --host-mtbf 200d").arg(&sweep), 2);
+    assert!(refusal.contains("--predict-hosts and --host-mtbf need a folder of goodput"), "{refusal}");
     let refusal = refused(ringmark("report --warmup 3").arg(&result), 2);
     assert!(refusal.contains("--warmup, --published and --price do not apply to "), "{refusal}");
     let two = refused(ringmark("report").arg(&result).arg(&result), 2);

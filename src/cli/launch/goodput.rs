@@ -22,10 +22,13 @@ Examples:
       one failure every 10 minutes on average: three runs of about half an hour, and the time that each loses
   ringmark goodput --mtbf 10m --duration 30m --checkpoint-mode async --hosts a:8,b:8
       the same with checkpoints that are written beside training, at the best interval
-  ringmark goodput --mtbf 2m --duration 5m --failures kill --runs 2 --predict-hosts 64,1024
-      on this machine, with killed processes only; also predicts 64 and 1024 hosts that fail as often
+  ringmark goodput --mtbf 2m --duration 5m --failures kill --runs 2 --host-mtbf 200d --predict-hosts 64,1024
+      on this machine, with killed processes only; also predicts 64 and 1024 hosts, each of which fails every 200 days
 
 Exit status 1: a run failed; 2: a usage error; 130: Ctrl-C.";
+
+/// Longest MTBF of a host: 100 years.
+pub const LONGEST_MTBF: u64 = 100 * 365 * 86_400;
 
 /// Default time between checkpoints: the best one.
 const AUTO: &str = "auto";
@@ -53,10 +56,13 @@ pub struct GoodputOptions {
     /// Seed of the times, ranks and kinds of failures: the same for all intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number(0..=u32::MAX))]
     failure_seed: u32,
-    /// Numbers of hosts whose goodput is predicted, with the same MTBF of a host
+    /// Numbers of hosts whose goodput is predicted
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [8, 64, 512])]
     #[arg(value_parser = number(1..=1_000_000_u32))]
     predict_hosts: Vec<u32>,
+    /// Mean time between failures of one host in these predictions, such as 200d [default: --mtbf times the hosts]
+    #[arg(long, value_name = "TIME", value_parser = seconds(1..=LONGEST_MTBF))]
+    host_mtbf: Option<u64>,
     /// JSON output.
     #[command(flatten)]
     json: JsonOption,
@@ -95,6 +101,7 @@ impl GoodputOptions {
             kinds,
             seed: self.failure_seed,
             hosts: self.predict_hosts,
+            host_mtbf: self.host_mtbf.map(|time| Seconds(time as f64)),
             json: self.json.into_json(),
         })
     }

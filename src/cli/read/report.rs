@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ringmark_core::dimension::Seconds;
 use ringmark_core::options::clap_binding::keyword;
-use ringmark_core::options::value::number;
+use ringmark_core::options::value::{number, seconds};
 
 use crate::cli::json::JsonOption;
+use crate::cli::launch::goodput::LONGEST_MTBF;
 use crate::read::analyze::training::cost::Price;
 use crate::read::report::{ReportConfig, ReportFormat};
 use crate::read::show::page::document::Link;
@@ -29,6 +31,8 @@ Examples:
       inference by network and batch size, next to MXNet's published figures
   ringmark report results/accept -o fleet.html
       hosts by speed and a matrix of the pairs, after ringmark accept
+  ringmark report results/goodput --host-mtbf 200d --predict-hosts 64,1024
+      goodput and best interval between checkpoints of hosts that fail every 200 days, after ringmark goodput
 
 Exit status 1: figures are incomplete; the report and standard error list what is omitted and why.";
 
@@ -36,7 +40,7 @@ Exit status 1: figures are incomplete; the report and standard error list what i
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReportOptions {
-    /// Folders of sweep, score, bandwidth, input or checkpoint, or of DLPerf's logs; one folder of accept
+    /// Folders of sweep, score, bandwidth, input or checkpoint, or of DLPerf's logs; one folder of accept or goodput
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
     /// File for the report [default: the standard output]
@@ -67,6 +71,12 @@ pub struct ReportOptions {
     /// Without a record, the default is 20.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
+    /// Numbers of hosts to predict from a result of goodput
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = number(1..=1_000_000_u32))]
+    predict_hosts: Option<Vec<u32>>,
+    /// Mean time between failures of one host in these predictions, such as 200d
+    #[arg(long, value_name = "TIME", value_parser = seconds(1..=LONGEST_MTBF))]
+    host_mtbf: Option<u64>,
     /// JSON output.
     #[command(flatten)]
     json: JsonOption,
@@ -95,6 +105,8 @@ impl ReportOptions {
             published: self.published,
             price: self.price,
             links: self.link,
+            predict_hosts: self.predict_hosts,
+            host_mtbf: self.host_mtbf.map(|time| Seconds(time as f64)),
             json: self.json.into_json(),
         }
     }

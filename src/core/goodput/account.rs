@@ -1,19 +1,20 @@
 //! Division of the time of a run with interruptions by cause, from its record alone.
 //!
 //! ```text
-//! wall    = useful + checkpoint + detect + stop + start + load + redo
+//! wall    = useful + slower + checkpoint + detect + stop + start + load + redo
 //! goodput = useful / wall
 //! ```
 //!
-//! `useful` is the time of the iterations in the record, each counted once, and `checkpoint` the sum of the stalls. The
-//! record of a restarted run lacks the checkpoint that it continued from, which counts with the median stall of the
+//! `useful` is the time that the iterations would take at the speed without failures, so that the goodput is also the speed
+//! over the wall time divided by that speed. `slower` is what the iterations in the record, each counted once, took beyond
+//! it, and negative if they were faster. `checkpoint` is the sum of the stalls. The record of a restarted run lacks the checkpoint that it continued from, which counts with the median stall of the
 //! others. `detect` to `load` are those of the [`Interruption`]s, and `redo` is the number of repeated iterations, each
 //! with the mean time of an iteration. An iteration that was not completed is part of `detect`. The first start is not
 //! part of `wall`.
 //!
-//! Example: 100 iterations in 50 s, four checkpoints of 1 s, and one failure that was detected after 2 s, took 1 s to
-//! stop, 6 s to start and 1 s to load, with 20 iterations done again: `wall = 50 + 4 + 2 + 1 + 6 + 1 + 10 = 74 s`, a
-//! goodput of 0.676.
+//! Example: 100 iterations in 50 s, where those without failures take 0.48 s each, four checkpoints of 1 s, and one
+//! failure that was detected after 2 s, took 1 s to stop, 6 s to start and 1 s to load, with 20 iterations done again:
+//! `wall = 48 + 2 + 4 + 2 + 1 + 6 + 1 + 10 = 74 s`, a goodput of 0.649.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::train::{CheckpointWrite, Interruption, Resumption, RunRecord};
 use crate::dimension::{Seconds, UnitsPerSecond};
 use crate::keyword_enum;
-use crate::stats::goodput::{LostTime, Outcome, Restart};
+use crate::stats::goodput::{LostTime, Restart};
 use crate::stats::summary::median;
 
 keyword_enum!(
@@ -62,8 +63,11 @@ pub struct Account {
     pub failures: u32,
     /// Time from the first iteration to the end of the last one.
     pub wall: Seconds,
-    /// Time of the iterations, each counted once.
+    /// Time of the iterations at the speed without failures, each counted once.
     pub useful: Seconds,
+    /// Time that the iterations took beyond `useful`; negative if they were faster.
+    #[serde(default)]
+    pub slower: Seconds,
     /// Lost time by cause.
     pub lost: LostTime,
     /// `useful / wall`.
@@ -75,12 +79,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// Returns the times of a run; `None` if the record is not complete.
-    pub fn of(record: &RunRecord) -> Option<Account> {
+    /// Returns the times of a run; `None` if the record is not complete. `undisturbed` is the time of an iteration without
+    /// failures.
+    pub fn of(record: &RunRecord, undisturbed: Seconds) -> Option<Account> {
         let end = record.end.as_ref().filter(|end| end.iterations > 0)?;
-        let useful = end.wall.0;
         let timeline = Timeline {
-            iteration: useful / f64::from(end.iterations),
+            iteration: end.wall.0 / f64::from(end.iterations),
             checkpoints: checkpoints(record),
             now: 0.0,
             activities: Vec::new(),
@@ -101,17 +105,25 @@ impl Account {
             redo: of(TimeUse::Redo),
         };
         let failures = interruptions(&record.header.resumptions).count() as u32;
-        let outcome = Outcome { work: useful, lost, failures };
+        let wall = end.wall.0 + lost.total();
         let units = record.header.units_per_iteration() * f64::from(end.iterations);
-        Some(Account {
+        let account = Account {
             failures,
-            wall: Seconds(outcome.wall()),
+            wall: Seconds(wall),
             useful: end.wall,
+            slower: Seconds(0.0),
             lost,
-            goodput: outcome.goodput(),
-            speed: UnitsPerSecond(units / outcome.wall()),
+            goodput: 0.0,
+            speed: UnitsPerSecond(units / wall),
             activities,
-        })
+        };
+        Some(account.with_useful(Seconds(undisturbed.0 * f64::from(end.iterations))))
+    }
+
+    /// Divides the time of the iterations into a useful part and the rest.
+    pub(super) fn with_useful(self, useful: Seconds) -> Account {
+        let slower = Seconds(self.useful.0 + self.slower.0 - useful.0);
+        Account { useful, slower, goodput: useful.0 / self.wall.0, ..self }
     }
 }
 
@@ -238,12 +250,15 @@ mod tests {
 
     #[test]
     fn time_is_divided_by_cause() {
-        let account = Account::of(&record()).expect("complete");
+        let account = Account::of(&record(), Seconds(0.48)).expect("complete");
         let restart = Restart { detect: 4.0, stop: 2.0, start: 6.0, load: 1.0 };
         assert_eq!(account.lost, LostTime { checkpoint: 4.0, restart, redo: 10.0 });
-        assert_eq!((account.failures, account.useful, account.wall), (2, Seconds(50.0), Seconds(77.0)));
-        assert!((account.goodput - 50.0 / 77.0).abs() < 1e-12);
+        assert_eq!((account.failures, account.useful, account.wall), (2, Seconds(48.0), Seconds(77.0)));
+        assert_eq!(account.slower, Seconds(2.0));
+        assert!((account.goodput - 48.0 / 77.0).abs() < 1e-12);
         assert!((account.speed.0 - 1600.0 / 77.0).abs() < 1e-9);
+        // Also the ratio of the speeds.
+        assert!((account.goodput - account.speed.0 / (16.0 / 0.48)).abs() < 1e-12);
         let spans: Vec<(TimeUse, f64)> =
             account.activities.iter().map(|one| (one.time_use, one.end.0 - one.begin.0)).collect();
         let down = [(TimeUse::Detect, 2.0), (TimeUse::Stop, 1.0)];
@@ -264,6 +279,6 @@ mod tests {
 
     #[test]
     fn run_without_an_end_has_no_account() {
-        assert_eq!(Account::of(&RunRecord { end: None, ..record() }), None);
+        assert_eq!(Account::of(&RunRecord { end: None, ..record() }, Seconds(0.5)), None);
     }
 }

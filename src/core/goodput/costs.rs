@@ -141,10 +141,10 @@ impl MeasuredRuns {
         goodput_band(mtbf.0, length.interval.0, &self.costs(), length.work.0, seed.into())
     }
 
-    /// Predicts the goodput of `hosts` hosts, if those of the measurement, `measured`, have this MTBF together. Checkpoints
-    /// and restarts are assumed to take as long as measured.
-    pub fn predict_hosts(&self, mtbf: Seconds, measured: u32, hosts: u32, seed: u32) -> Option<HostPrediction> {
-        let mtbf = Seconds(cluster_mtbf(mtbf.0 * f64::from(measured), hosts));
+    /// Predicts the goodput of `hosts` hosts, each with this MTBF. Checkpoints and restarts are assumed to take as long as
+    /// measured.
+    pub fn predict_hosts(&self, host_mtbf: Seconds, hosts: u32, seed: u32) -> Option<HostPrediction> {
+        let mtbf = Seconds(cluster_mtbf(host_mtbf.0, hosts));
         let [_, interval] = self.best_intervals(mtbf)?;
         let goodput = goodput_band(mtbf.0, interval.0, &self.costs(), PREDICTED_WORK, seed.into());
         Some(HostPrediction { hosts, mtbf, interval, goodput })
@@ -257,7 +257,7 @@ mod tests {
             "{band:?} {expected}"
         );
         // Eight times as many hosts fail eight times as often, and sixteen thousand hardly train.
-        let predict = |hosts| runs.predict_hosts(Seconds(3600.0), 4, hosts, 1).expect("two kinds");
+        let predict = |hosts| runs.predict_hosts(Seconds(14_400.0), hosts, 1).expect("two kinds");
         assert_eq!((predict(32).mtbf, predict(32).hosts), (Seconds(450.0), 32));
         let goodput = |hosts| predict(hosts).goodput.expect("ends").mid;
         assert!(predict(32).interval < best && goodput(4) > goodput(32));

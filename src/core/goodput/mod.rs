@@ -26,7 +26,7 @@ use crate::stats::allreduce_model::Band;
 pub const GOODPUT: &str = "goodput.json";
 
 /// Version of this file format.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Kind of file, in its first field.
 pub const KIND: &str = "ringmark-goodput";
@@ -64,7 +64,11 @@ pub struct Goodput {
     pub best_interval: Seconds,
     /// One run for each requested interval.
     pub intervals: Vec<IntervalResult>,
-    /// Goodput of other numbers of hosts with the same MTBF of a host, each with its best interval.
+    /// Mean time between failures of one host in the predictions. Absent in files of schema 1: `mtbf` times the hosts of
+    /// `case`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_mtbf: Option<Seconds>,
+    /// Goodput of other numbers of hosts, each with its best interval.
     pub predictions: Vec<HostPrediction>,
 }
 
@@ -93,6 +97,44 @@ impl Goodput {
             return Ok(None);
         }
         let read = || schema::read_document(atomic_file::open(&path)?, KIND, SCHEMA, "goodput result");
-        read().map(Some).with_context(|| path.display().to_string())
+        read().map(|goodput| Some(Goodput::upgrade(goodput))).with_context(|| path.display().to_string())
+    }
+
+    /// Schema 1 counted the time of slower iterations as useful.
+    fn upgrade(mut self) -> Goodput {
+        if self.schema < 2 {
+            self.schema = SCHEMA;
+            for IntervalResult { length, measured, .. } in &mut self.intervals {
+                *measured = measured.clone().with_useful(length.work);
+            }
+        }
+        self
+    }
+
+    /// Returns the measured costs.
+    pub fn measured(&self) -> MeasuredRuns {
+        let iteration =
+            self.intervals.first().map(|one| one.length.interval.0 / f64::from(one.length.checkpoint_every));
+        MeasuredRuns {
+            iteration: Seconds(iteration.unwrap_or_default()),
+            speed: self.undisturbed_speed,
+            checkpoint: self.checkpoint,
+            failures: self.failures.clone(),
+        }
+    }
+
+    /// Returns the MTBF of one host in the predictions.
+    pub fn host_mtbf(&self) -> Seconds {
+        self.host_mtbf.unwrap_or(Seconds(self.mtbf.0 * f64::from(self.case.nodes)))
+    }
+
+    /// Replaces the predictions by those for other hosts; the previous MTBF and numbers for `None`.
+    pub fn predict(&mut self, host_mtbf: Option<Seconds>, hosts: Option<&[u32]>) {
+        let before: Vec<u32> = self.predictions.iter().map(|prediction| prediction.hosts).collect();
+        let host_mtbf = host_mtbf.unwrap_or(self.host_mtbf());
+        let measured = self.measured();
+        let predict = |hosts: &u32| measured.predict_hosts(host_mtbf, *hosts, self.failure_seed);
+        self.predictions = hosts.unwrap_or(&before).iter().filter_map(predict).collect();
+        self.host_mtbf = Some(host_mtbf);
     }
 }

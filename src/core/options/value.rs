@@ -167,10 +167,10 @@ where
     }
 }
 
-/// Returns a parser of a time in whole seconds in `range`, also with a unit, as in `90s`, `5m` or `2h`.
+/// Returns a parser of a time in whole seconds in `range`, also with a unit, as in `90s`, `5m`, `2h` or `30d`.
 pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
     move |text| {
-        let units = [("s", 1), ("m", 60), ("h", 3600), ("", 1)];
+        let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("", 1)];
         let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
         let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
         time.filter(|time| range.contains(time))

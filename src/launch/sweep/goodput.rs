@@ -15,7 +15,8 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::goodput::{Account, GOODPUT, Goodput, IntervalResult, KIND, MeasuredRuns, RunLength, SCHEMA};
-use ringmark_core::number_text::{count, percent};
+use ringmark_core::number_text::{count, percent, time};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::Band;
 
@@ -62,6 +63,8 @@ pub struct GoodputConfig {
     pub seed: u32,
     /// Numbers of hosts to predict.
     pub hosts: Vec<u32>,
+    /// Mean time between failures of one host in the predictions; that of the injected failures for `None`.
+    pub host_mtbf: Option<Seconds>,
     /// Destination of the result as JSON.
     pub json: Json,
 }
@@ -81,8 +84,10 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
     let printer = Printer { mark: "", to_error: config.json.is_instead() };
     let measurement = Measurement { config, printer };
     if config.train.sweep.launch.dry_run {
-        printer.line("# plus runs with failures, whose length follows from the speed of these:");
-        return measurement.train(&measurement.undisturbed()).map(drop);
+        printer.line("# runs without failures, for the speed and the cost of a checkpoint:");
+        measurement.train(&measurement.undisturbed())?;
+        printer.line(&measurement.later_runs());
+        return Ok(());
     }
     let out = &config.train.sweep.out;
     let environment = LaunchEnvironment::read();
@@ -109,7 +114,7 @@ struct Measurement<'a> {
 
 impl Measurement<'_> {
     fn run(&self) -> anyhow::Result<Goodput> {
-        let GoodputConfig { mtbf, intervals, seed, hosts, .. } = self.config;
+        let GoodputConfig { mtbf, intervals, seed, hosts, host_mtbf, .. } = self.config;
         let mtbf = Seconds(f64::from(*mtbf));
         let measured = self.measure()?;
         let [young_interval, best_interval] = measured.best_intervals(mtbf).context("no kind of failure")?;
@@ -123,19 +128,19 @@ impl Measurement<'_> {
             // Ten times as many failures as expected are next to impossible, even if few are.
             let restarts = FEW_RESTARTS * (1 + (wall.0 / mtbf.0) as u32);
             let record = self.train(&self.with_failures(&folder, &length, restarts))?.remove(0);
-            let measured = Account::of(&record).with_context(|| format!("{folder}: the record is not complete"))?;
+            let measured_times = Account::of(&record, measured.iteration)
+                .with_context(|| format!("{folder}: the record is not complete"))?;
             self.printer.line(&format!(
                 "goodput {} with {} in {:.0}",
-                percent(measured.goodput),
-                count(measured.failures, "failure"),
-                measured.wall
+                percent(measured_times.goodput),
+                count(measured_times.failures, "failure"),
+                measured_times.wall
             ));
-            results.push(IntervalResult { requested, folder, length, predicted, measured });
+            results.push(IntervalResult { requested, folder, length, predicted, measured: measured_times });
         }
         let sweep = &self.config.train.sweep;
         let run = sweep.axes.runs()[0];
-        let predict = |hosts: &u32| measured.predict_hosts(mtbf, run.case.nodes, *hosts, *seed);
-        Ok(Goodput {
+        let mut goodput = Goodput {
             kind: KIND.to_owned(),
             schema: SCHEMA,
             program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -147,12 +152,33 @@ impl Measurement<'_> {
             failure_seed: *seed,
             undisturbed_speed: measured.speed,
             checkpoint: measured.checkpoint,
-            predictions: hosts.iter().filter_map(predict).collect(),
+            host_mtbf: *host_mtbf,
+            predictions: Vec::new(),
             failures: measured.failures,
             young_interval,
             best_interval,
             intervals: results,
-        })
+        };
+        goodput.predict(*host_mtbf, Some(hosts));
+        Ok(goodput)
+    }
+
+    /// Describes the runs after those of a dry run.
+    fn later_runs(&self) -> String {
+        let GoodputConfig { train, mtbf, duration, intervals, kinds, .. } = self.config;
+        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.keyword()).collect();
+        let trials = kinds.len() as u32 * train.sweep.axes.runs;
+        let runs = intervals.len() as u32;
+        format!(
+            "# then {} of {} iterations with one failure each ({}), and {} of {} with a failure every {}: at least {} more",
+            count(trials, "run"),
+            self.with_one_failure(self.config.kinds[0]).train.iterations,
+            kinds.join(", "),
+            count(runs, "run"),
+            time(*duration),
+            time(Seconds(f64::from(*mtbf))),
+            time(Seconds(duration.0 * f64::from(runs)))
+        )
     }
 
     /// Measures the costs of checkpoints and failures.

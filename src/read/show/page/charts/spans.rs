@@ -64,7 +64,7 @@ impl SpanChart {
             (frame.x_axis_with_grid(&x, 8, self.unit))
             @for row in &self.rows {
                 @let first = next(GAP) + GAP;
-                text class="label" x="2" y=(px(first + BAR)) { (row.label) }
+                text class="label" x="2" y=(px(first + GAP + BAR - 1.0)) { (row.label) }
                 @for lane in &row.lanes {
                     @let place = next(LANE);
                     @for bar in merge_short_bars(lane, &x) { (draw(&bar, &x, place + GAP)) }

@@ -4,7 +4,7 @@
 use ringmark_core::benchmark::train::CheckpointMode;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::goodput::{Account, Activity, Goodput, HostPrediction, IntervalResult, TimeUse};
-use ringmark_core::number_text::{four_digits, percent_number, three_digits};
+use ringmark_core::number_text::{four_digits, percent, percent_number, three_digits, time};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::allreduce_model::Band;
 use ringmark_core::stats::goodput::{LostTime, MeasuredTime, Restart};
@@ -14,19 +14,22 @@ use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
 use crate::read::show::page::document::{Block, Section, Subject};
 
-const INTERVALS: &str = "Goodput is the time of the iterations, each counted once, divided by the wall time. The predicted \
-                         one follows from the costs below and the MTBF alone; its range contains 95 % of simulated runs. \
-                         The speed is that over the wall time.";
+const INTERVALS: &str = "The speed is the average over the wall time, and goodput is this speed divided by that without \
+                         failures. The prediction uses only the costs below and the MTBF; its range contains 95 % of \
+                         simulated runs.";
 
-const LOST: &str = "Percent of the wall time: stalls of checkpoints; iterations done again; time until a failure was known, \
-                    until all processes had ended, until training started again, and to load the checkpoint.";
+const LOST: &str = "Percent of the wall time. slower: iterations took longer than without failures (negative: less time); \
+                    checkpoint: stalls; redo: iterations done again; detect, stop, start, load: steps of a restart.";
 
 const COSTS: &str = "Means in seconds from short runs with one failure each, with half of their 95 % interval. The times of \
                      start and load are those of all kinds together.";
 
-const HOSTS: &str = "A day of training with the MTBF of a host and the costs measured here, each number of hosts with its best \
-                     interval. Checkpoints and restarts are assumed to take as long as here. With a dash, training would \
-                     hardly proceed.";
+const HOSTS: &str = "A day of training with the costs measured here, each number of hosts with its best interval. On more \
+                     hosts, checkpoints and restarts can take longer. A dash means that restarts would take nearly all of \
+                     the time.";
+
+/// Difference between the times of an iteration with and without failures that causes a warning.
+const OTHER_SPEED: f64 = 0.1;
 
 /// CSS class of each use of time.
 fn class(time_use: TimeUse) -> &'static str {
@@ -51,9 +54,9 @@ pub fn section(goodput: &Goodput) -> Section {
          Best interval between checkpoints: {} (Daly, and at least the time to write one; Young {}).",
         four_digits(undisturbed_speed.0),
         kinds.join(", "),
-        seconds(*mtbf),
-        seconds(*best_interval),
-        seconds(*young_interval),
+        time(*mtbf),
+        time(*best_interval),
+        time(*young_interval),
     );
     let blocks = [intervals(goodput), lost(goodput), costs(goodput), hosts(goodput)];
     Section {
@@ -89,6 +92,29 @@ fn intervals(goodput: &Goodput) -> Option<Block> {
         Column::numbers("speed", format!("{}/s", goodput.unit)),
     ];
     block("Interval between checkpoints", INTERVALS, columns, goodput.intervals.iter().map(row).collect())
+        .map(|block| Block { remark: other_speed(goodput), ..block })
+}
+
+/// Returns a warning if iterations took clearly more or less time than without failures; else an empty text.
+fn other_speed(goodput: &Goodput) -> String {
+    let ratio = |Account { slower, useful, .. }: &Account| slower.0 / useful.0;
+    let is_other = |one: &&IntervalResult| ratio(&one.measured).abs() > OTHER_SPEED;
+    let each: Vec<String> = goodput
+        .intervals
+        .iter()
+        .filter(is_other)
+        .map(|IntervalResult { requested, measured, .. }| {
+            let ratio = ratio(measured);
+            format!("{} {} ({requested})", percent(ratio.abs()), if ratio > 0.0 { "more" } else { "less" })
+        })
+        .collect();
+    if each.is_empty() {
+        return String::new();
+    }
+    format!(
+        "warning: iterations took {} time than without failures: repeat on an otherwise idle machine, with more --runs and --iters",
+        each.join(", ")
+    )
 }
 
 /// Returns the lost time by cause, with a time line of each run.
@@ -96,10 +122,11 @@ fn lost(goodput: &Goodput) -> Option<Block> {
     let row = |IntervalResult { requested, measured, .. }: &IntervalResult| {
         let LostTime { checkpoint, redo, restart: Restart { detect, stop, start, load } } = measured.lost;
         let share = |seconds: f64| percent_number(seconds / measured.wall.0);
-        let all = [checkpoint, redo, detect, stop, start, load, measured.lost.total()];
+        let slower = measured.slower.0;
+        let all = [slower, checkpoint, redo, detect, stop, start, load, slower + measured.lost.total()];
         Row::from([requested.clone()].into_iter().chain(all.map(share)).collect::<Vec<String>>())
     };
-    let causes = ["checkpoint", "redo", "detect", "stop", "start", "load", "all"];
+    let causes = ["slower", "checkpoint", "redo", "detect", "stop", "start", "load", "all"];
     let columns = [Column::text("interval")].into_iter().chain(causes.map(|cause| Column::numbers(cause, "%")));
     let rows = goodput.intervals.iter().map(row).collect();
     block("Lost time by cause", LOST, columns.collect(), rows)
@@ -112,7 +139,7 @@ fn time_lines(goodput: &Goodput) -> SpanChart {
         end: end.0,
         class: class(*time_use),
         name: String::new(),
-        tip: format!("{time_use}: {}, from {}", seconds(Seconds(end.0 - begin.0)), seconds(*begin)),
+        tip: format!("{time_use}: {}, from {}", time(Seconds(end.0 - begin.0)), time(*begin)),
         is_critical: false,
     };
     let row = |IntervalResult { requested, measured, .. }: &IntervalResult| SpanRow {
@@ -156,7 +183,7 @@ fn costs(goodput: &Goodput) -> Option<Block> {
 fn hosts(goodput: &Goodput) -> Option<Block> {
     let row = |HostPrediction { hosts, mtbf, interval, goodput }: &HostPrediction| {
         let mid = goodput.map_or("-".to_owned(), |band| percent_number(band.mid));
-        Row::from(vec![hosts.to_string(), seconds(*mtbf), seconds(*interval), mid, range(*goodput)])
+        Row::from(vec![hosts.to_string(), time(*mtbf), time(*interval), mid, range(*goodput)])
     };
     let columns = vec![
         Column::numbers("hosts", ""),
@@ -165,7 +192,9 @@ fn hosts(goodput: &Goodput) -> Option<Block> {
         Column::numbers("goodput", "%"),
         Column::numbers("range", "%"),
     ];
+    let host_mtbf = format!("MTBF of one host: {}", time(goodput.host_mtbf()));
     block("Other numbers of hosts", HOSTS, columns, goodput.predictions.iter().map(row).collect())
+        .map(|block| Block { remark: host_mtbf, ..block })
 }
 
 fn block(title: &str, note: &str, columns: Vec<Column>, rows: Vec<Row>) -> Option<Block> {
@@ -179,13 +208,4 @@ fn range(band: Option<Band>) -> String {
 /// Returns `12.3 ± 0.4`, half of the interval of 95 %.
 fn measured(time: MeasuredTime) -> String {
     format!("{} \u{b1} {}", three_digits(time.mean), three_digits(1.96 * time.error))
-}
-
-/// Returns a time in seconds, minutes or hours.
-fn seconds(Seconds(seconds): Seconds) -> String {
-    match seconds {
-        0.0..120.0 => format!("{} s", three_digits(seconds)),
-        120.0..7200.0 => format!("{} min", three_digits(seconds / 60.0)),
-        _ => format!("{} h", three_digits(seconds / 3600.0)),
-    }
 }
