@@ -253,8 +253,7 @@ fn render_training(
     let models = run_group::models(groups);
     let text = |medium| {
         let measured: Vec<MeasuredConditions> = groups.iter().map(TrainingGroup::measured_conditions).collect();
-        let published =
-            if published { show::published::sections(Workload::Training, &models, &measured) } else { Vec::new() };
+        let published = published.then(|| show::published::sections(Workload::Training, &models, &measured));
         text::text(result, price, published, medium)
     };
     match format {

@@ -127,7 +127,7 @@ fn all_writers_write_and_read_real_files() {
     }
     let same = folder.path().join("out");
     let (status, compared, stderr) = run(ringmark("diff").args([&same, &same]));
-    assert!(status == Some(0) && compared.contains("BASE and TEST are the same runs; "), "{compared}{stderr}");
+    assert!(status == Some(0) && compared.contains("BASE and TEST are the same runs: "), "{compared}{stderr}");
     let error = refused(&mut checkpoint(folder.path(), &options), 2);
     assert!(error.contains("already contains"), "{error}");
 }

@@ -93,8 +93,8 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     assert!(tables.contains("tokens/s") && !tables.contains("images/s"), "{tables}");
     assert!(tables.contains("gradients clipped to norm 1, recompute block\n"), "{tables}");
     assert!(tables.contains("1n2g: backward computes activations again for "), "{tables}");
-    assert!(tables.contains("its ideal step, the step of 1n1g / ratio of ranks"), "{tables}");
-    assert!(!tables.contains("+- ms"), "two runs have no interval: {tables}");
+    let unwrapped = tables.replace('\n', " ");
+    assert!(unwrapped.contains(" ms per step cannot be broken down with fewer than 3 runs per case"), "{tables}");
     let (_, page, _) = run(ringmark("report --format html").arg(&out));
     let is_interval = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     let has_interval = page.split("\u{b1} ").skip(1).any(is_interval);

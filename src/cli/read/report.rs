@@ -40,7 +40,7 @@ Exit status 1: figures are incomplete; the report and standard error list what i
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReportOptions {
-    /// Folders of sweep, score, bandwidth, input or checkpoint, or of DLPerf's logs; one folder of accept or goodput
+    /// Folders of sweep, score, bandwidth, input, checkpoint or DLPerf's logs, or one of accept or goodput
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
     /// File for the report [default: the standard output]

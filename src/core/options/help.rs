@@ -122,7 +122,7 @@ const GROUPS: [Group; 7] = [
     Group {
         heading: "Time limits and faults",
         common: &["timeout", "stall-timeout"],
-        others: &["restarts", "spare-hosts", "failures", "failure-seed", "predict-hosts", "inject"],
+        others: &["restarts", "spare-hosts", "failures", "failure-seed", "predict-hosts", "host-mtbf", "inject"],
     },
     Group {
         heading: "Gradient exchange",

@@ -117,6 +117,12 @@ impl Assessment {
         single.into_iter().chain((warnings > 0).then(|| count(warnings, "warning"))).chain(wide).collect()
     }
 
+    /// Returns the level of trust with its reasons: `Sound: runs vary by 0.1 % (CV); all 3 runs count`.
+    pub fn sentence(&self) -> String {
+        let (trust, reasons) = self.trust(0);
+        format!("{}: {}", trust.text(), reasons.join("; "))
+    }
+
     /// Returns the level of trust and its reasons, given the number of problems of the folder.
     pub fn trust(&self, problems: usize) -> (Trust, Vec<String>) {
         let (counted, excluded) = (self.counted, self.runs - self.counted);

@@ -100,9 +100,9 @@ pub trait RunGroup {
         let of_cases: Vec<ReliabilityWarning> = cases().flat_map(of_case).collect();
         let of_runs: Vec<String> = self.with_baselines().flat_map(CaseOf::<Self>::other_warnings).collect();
         let single_runs = self.with_baselines().filter(|case| case.counted().count() == 1);
-        let counted = cases().map(|case| case.counted().count()).sum();
+        let counted = self.with_baselines().map(|case| case.counted().count()).sum();
         Assessment {
-            runs: cases().map(|case| case.runs.len()).sum(),
+            runs: self.with_baselines().map(|case| case.runs.len()).sum(),
             counted,
             lacks_records: counted > 0 && self.recorded_conditions().is_none(),
             warnings: [self.warnings(), &of_runs].concat(),

@@ -251,7 +251,8 @@ pub fn cv<'a, G: RunGroup>() -> Column<'a, G> {
 
 /// Peak memory of the rank that used most.
 pub fn peak_memory<'a, G: RunGroup>() -> Column<'a, G> {
-    figure("peak_memory_bytes", |_, case: &CaseOf<G>| case.peak_memory().map(|peak| peak.0 as f64))
+    let memory = figure("peak_memory_bytes", |_, case: &CaseOf<G>| case.peak_memory().map(|peak| peak.0 as f64));
+    memory.shown("memory", "GB", |bytes| three_digits(bytes / 1e9))
 }
 
 /// Creates a column of a figure of [`Utilization`].
@@ -268,27 +269,29 @@ pub fn teraflops<'a, G: RunGroup>() -> Column<'a, G> {
 /// Measured rate of matrix products, and the share of it that the network reaches.
 pub fn products<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
     let share = utilized("share_of_matrix_product", |it| it.share_of_matrix_product);
-    limit("matmul", |it| Some(it.matrix_product_teraflops_per_second?.0), share)
+    limit(["matmul", "of matmul"], |it| Some(it.matrix_product_teraflops_per_second?.0), share)
 }
 
 /// Published peak, and the share of it that the network reaches.
 pub fn peak<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
     let share = utilized("share_of_published_peak", |it| it.share_of_published_peak);
-    limit("peak", |it| Some(it.published_peak_teraflops_per_second?.0), share)
+    limit(["peak", "MFU"], |it| Some(it.published_peak_teraflops_per_second?.0), share)
 }
 
-/// Rates of a language model by PaLM's and by torchtitan's formula, and with the operations that are repeated.
-pub fn formulas<'a, G: RunGroup>() -> [Column<'a, G>; 3] {
-    let column = |name, rate: fn(&Utilization) -> Option<FormulaRate>| {
-        utilized("", move |it| Some(rate(it)?.teraflops_per_second.0))
-            .shown(name, "TFLOP/s", three_digits)
-            .doubted(is_speed_doubtful)
+/// Rates of a language model by PaLM's and by torchtitan's formula, and with the operations that are repeated, each with
+/// its share of the published peak.
+pub fn formulas<'a, G: RunGroup>() -> [Column<'a, G>; 6] {
+    let columns = |[name, share]: [&str; 2], rate: fn(&Utilization) -> Option<FormulaRate>| {
+        let of_peak = utilized("", move |it| rate(it)?.share_of_published_peak).shown(share, "%", share_of_limit);
+        let rate = utilized("", move |it| Some(rate(it)?.teraflops_per_second.0)).shown(name, "TFLOP/s", three_digits);
+        [rate, of_peak].map(|column| column.doubted(is_speed_doubtful))
     };
-    [
-        column("PaLM", |it| Some(it.by_formula?.palm)),
-        column("torchtitan", |it| Some(it.by_formula?.torchtitan)),
-        column("hardware", |it| it.hardware),
-    ]
+    let [[palm, palm_mfu], [torchtitan, torchtitan_mfu], [hardware, hfu]] = [
+        columns(["PaLM", "MFU"], |it| Some(it.by_formula?.palm)),
+        columns(["torchtitan", "MFU"], |it| Some(it.by_formula?.torchtitan)),
+        columns(["hardware", "HFU"], |it| it.hardware),
+    ];
+    [palm, palm_mfu, torchtitan, torchtitan_mfu, hardware, hfu]
 }
 
 /// Model FLOPs utilization of a language model by each formula, and hardware FLOPs utilization, for CSV.
@@ -304,12 +307,12 @@ pub fn mfu<'a, G: RunGroup>() -> [Column<'a, G>; 4] {
 }
 
 fn limit<'a, G: RunGroup>(
-    name: &str,
+    [name, share_name]: [&str; 2],
     rate: fn(&Utilization) -> Option<f64>,
     share: Column<'a, G>,
 ) -> [Column<'a, G>; 2] {
     let rate = utilized("", rate).shown(name, "TFLOP/s", three_digits);
-    [rate, share.shown("share", "%", share_of_limit).doubted(is_speed_doubtful)]
+    [rate, share.shown(share_name, "%", share_of_limit).doubted(is_speed_doubtful)]
 }
 
 /// Peak memory and utilization, for CSV.

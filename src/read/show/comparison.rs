@@ -9,13 +9,18 @@ use crate::read::analyze::comparison::verdicts::{ComparedCase, ComparedResults, 
 use crate::read::show::numbers::{MARK, doubtful_legend, marked};
 use crate::read::show::text::{self, Medium, Paragraph};
 
+/// First line if both sides are the same runs.
+const SAME: &str = "BASE and TEST are the same runs: every difference is 0";
+
 /// Expected number of wrong verdicts from which a note mentions them.
 const EXPECTED_WRONG: f64 = 0.5;
 
 /// Returns the differing settings, a table for each measurement, and a legend for the verdicts.
 pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
-    let mut text = vec![Paragraph::Lines(sides.map(|(name, side)| self::side(name, side)).into())];
+    let same = outcome.are_same_runs().then(|| Paragraph::Lines(vec![SAME.to_owned()]));
+    let mut text: Vec<Paragraph> = same.into_iter().collect();
+    text.push(Paragraph::Lines(sides.map(|(name, side)| self::side(name, side)).into()));
     for table in outcome.tables.iter().filter(|table| !table.forced.is_empty()) {
         text.push(Paragraph::Warnings(vec!["not comparable; compared because of --force".to_owned()]));
         text.push(differences(&table.forced, medium));

@@ -25,13 +25,21 @@ const POWER_LEGEND: [&str; 2] = [
 const COST_LEGEND: &str =
     "epoch: its time and its cost; 90 epochs: their cost; over base: additional cost of an epoch relative to the base";
 
+const COST_OF_TOKENS_LEGEND: &str =
+    "epoch: its time and its cost; over base: additional cost of an epoch relative to the base";
+
 /// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
 pub fn table(group: &TrainingGroup, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {
     let has_values = |shown: &[Column]| group.cases.iter().any(|case| shown[0].value(group, case).is_some());
     let energy = Some(training::energy(group.unit())).filter(|shown| has_values(shown));
-    let cost = Some(training::cost(price)).filter(|shown| has_values(shown));
+    let [time, of_epoch, of_90_epochs, over_base] = training::cost(price);
+    let (cost, cost_legend) = match group.unit() {
+        WorkUnit::Image => (vec![time, of_epoch, of_90_epochs, over_base], COST_LEGEND),
+        WorkUnit::Token => (vec![time, of_epoch, over_base], COST_OF_TOKENS_LEGEND),
+    };
+    let cost = Some(cost).filter(|shown| has_values(shown));
     let legend: Vec<&'static str> =
-        POWER_LEGEND.into_iter().filter(|_| energy.is_some()).chain(cost.is_some().then_some(COST_LEGEND)).collect();
+        POWER_LEGEND.into_iter().filter(|_| energy.is_some()).chain(cost.is_some().then_some(cost_legend)).collect();
     let figures = energy.into_iter().flatten().chain(cost.into_iter().flatten());
     let shown = std::iter::once(columns::case()).chain(figures).collect();
     (!legend.is_empty()).then(|| (columns::table(group, &group.cases, shown), legend))

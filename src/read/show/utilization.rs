@@ -4,7 +4,24 @@ use crate::output::table::Table;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup, recompute_time};
 use crate::read::analyze::utilization::Utilization;
-use crate::read::show::columns::{self, Column, peak, products, teraflops};
+use crate::read::show::columns::{self, Column, peak, peak_memory, products, teraflops};
+
+const TITLE: &str = "FLOP rate of the network, all ranks, and peak memory of any rank";
+
+const LEGEND: [&str; 4] = [
+    "network: operations of forward and backward / time; matmul: rate of matrix products in the",
+    "same precision, measured on all ranks at once after the last iteration; of matmul: network / matmul;",
+    "peak: published peak of the GPU; MFU: network / peak. For language models, network counts operations",
+    "as Megatron-LM. memory: peak of any rank",
+];
+
+const FORMULAS_TITLE: &str = "FLOP rate by other formulas, all ranks";
+
+const FORMULAS_LEGEND: [&str; 3] = [
+    "PaLM, torchtitan: operations as these programs count them;",
+    "hardware: as Megatron-LM, with the operations that --recompute repeats;",
+    "MFU, HFU: the rate before it / published peak",
+];
 
 /// Explains shares above 100 %, if any of these cases has one.
 pub fn over_limit(mut cases: impl Iterator<Item = Utilization>) -> Option<String> {
@@ -28,15 +45,23 @@ pub fn recompute_cost(group: &TrainingGroup) -> Option<String> {
     group.cases.iter().filter_map(of_case).next_back()
 }
 
-/// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
-pub fn table(group: &TrainingGroup) -> Option<Table> {
+/// Returns the tables with their titles and the explanations of their columns: rates relative to the devices, then rates by
+/// other formulas for language models. Empty if no record contains rates of the devices. Omits columns that no case fills.
+pub fn tables(group: &TrainingGroup) -> Vec<(&'static str, Vec<&'static str>, Table)> {
     let cases: Vec<&TrainingCase> = group.cases.iter().filter(|case| group.utilization(case).is_some()).collect();
-    let is_known =
-        |[_, share]: &[Column<TrainingGroup>; 2]| cases.iter().any(|case| share.value(group, case).is_some());
-    let shares: Vec<Column<TrainingGroup>> = [products(), peak()].into_iter().filter(is_known).flatten().collect();
-    let has_shares = !shares.is_empty();
-    let formulas = columns::formulas().into_iter();
-    let formulas = formulas.filter(|column| cases.iter().any(|case| column.value(group, case).is_some()));
-    let shown = [columns::case(), teraflops()].into_iter().chain(shares).chain(formulas).collect();
-    has_shares.then(|| columns::table(group, cases, shown))
+    let is_known = |column: &Column<TrainingGroup>| cases.iter().any(|case| column.value(group, case).is_some());
+    let table = |columns: Vec<Column<TrainingGroup>>| columns::table(group, cases.clone(), columns);
+    let shares: Vec<_> = [products(), peak()].into_iter().filter(|[_, share]| is_known(share)).flatten().collect();
+    if shares.is_empty() {
+        return Vec::new();
+    }
+    let memory = Some(peak_memory()).filter(is_known);
+    let shown = [columns::case(), teraflops()].into_iter().chain(shares).chain(memory).collect();
+    let mut tables = vec![(TITLE, LEGEND.to_vec(), table(shown))];
+    let formulas: Vec<_> = columns::formulas().into_iter().filter(is_known).collect();
+    if !formulas.is_empty() {
+        let shown = [columns::case()].into_iter().chain(formulas).collect();
+        tables.push((FORMULAS_TITLE, FORMULAS_LEGEND.to_vec(), table(shown)));
+    }
+    tables
 }

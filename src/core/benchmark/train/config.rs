@@ -20,7 +20,7 @@ use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, SweepProfile, is_default, is_one, one, shared_options};
 use crate::dimension::{
     BatchShape, BatchSize, DeviceChoice, DeviceKind, Dtype, GraphChoice, IMAGENET_IMAGES, KernelsChoice, LayoutChoice,
-    Model, SampleSize,
+    Model, SampleSize, WorkUnit,
 };
 use crate::host::BindChoice;
 use crate::number_text::count;
@@ -285,10 +285,10 @@ config_options! {
              clip_grad_norm_ does")
             .range(1e-6..=1e6).default_is("no limit").aliases(&["grad-clip", "clip-grad", "max-grad-norm"]),
         /// Iterations of linear learning-rate warm-up; `None` is one epoch of the data that are read, otherwise of
-        /// ImageNet, as in DLPerf.
+        /// ImageNet, as in DLPerf, and 0 for language models, as in Megatron-LM.
         learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",
             "Iterations of linear learning-rate warm-up")
-            .default_is("one epoch of --data, or of ImageNet as in DLPerf"),
+            .default_is("one epoch of --data, or of ImageNet as in DLPerf; language models: 0"),
         /// Epochs, validation and the learning-rate schedule.
         #[serde(default, skip_serializing_if = "is_default")]
         learning: LearningConfig = LearningConfig::default() => group(LearningConfig::options()).order(1),
@@ -485,15 +485,19 @@ impl TrainConfig {
     }
 
     /// Returns the learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the
-    /// warm-up, then scaled by [`LearningConfig::rate_factor`]. With a global batch, which does not grow with the ranks,
-    /// it is `lr`.
+    /// warm-up, then scaled by [`LearningConfig::rate_factor`]. It is `lr` with a global batch, which does not grow with
+    /// the ranks, and for language models, as in nanoGPT and Megatron-LM.
     ///
     /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
     pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
-        let full = self.learning_rate * if self.global_batch.is_some() { 1.0 } else { f64::from(ranks) };
+        let is_scaled = self.global_batch.is_none() && self.model.unit() == WorkUnit::Image;
+        let full = self.learning_rate * if is_scaled { f64::from(ranks) } else { 1.0 };
         let schedule = |warmup: u64| self.learning.rate_factor(update, self.iterations, warmup);
         let of_imagenet = || (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
-        let epoch = || self.learning.epoch_iterations.map_or_else(of_imagenet, u64::from);
+        let epoch = || match self.model.unit() {
+            WorkUnit::Image => self.learning.epoch_iterations.map_or_else(of_imagenet, u64::from),
+            WorkUnit::Token => 0,
+        };
         let warmup = self.learning_rate_warmup.map_or_else(epoch, u64::from);
         if u64::from(update) >= warmup { full * schedule(warmup) } else { full * f64::from(update) / warmup as f64 }
     }
@@ -513,6 +517,8 @@ mod tests {
         assert_eq!(config.learning_rate_at(1252, 8), 0.008);
         let flat = TrainConfig { learning_rate_warmup: Some(0), ..config };
         assert_eq!(flat.learning_rate_at(1, 4), 0.004);
+        let decoder = TrainConfig { model: Model::Gpt2Small, ..TrainConfig::default() };
+        assert_eq!(decoder.learning_rate_at(1, 4), 0.001, "neither warmed up nor scaled");
     }
 
     #[test]

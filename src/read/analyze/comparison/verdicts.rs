@@ -192,11 +192,8 @@ impl ComparedResults {
             only_in_test,
         };
         if results.are_same_runs() {
-            results
-                .tables
-                .iter_mut()
-                .flat_map(|table| &mut table.cases)
-                .for_each(|case| case.verdict = Verdict::NoDifference);
+            let cases = results.tables.iter_mut().flat_map(|table| &mut table.cases);
+            cases.for_each(ComparedCase::declare_same);
         }
         results
     }
@@ -255,8 +252,7 @@ impl ComparedResults {
             doubtful => format!("; {doubtful} unreliable"),
         };
         let cases = number_text::count(count(&|_| true), "case");
-        let same = if self.are_same_runs() { "BASE and TEST are the same runs; " } else { "" };
-        format!("{same}{cases}: {verdicts}{doubtful}")
+        format!("{cases}: {verdicts}{doubtful}")
     }
 
     /// Returns every case with its table.
@@ -326,6 +322,17 @@ impl ComparedCase {
     /// Returns true if both sides are reliable.
     pub fn is_reliable(&self) -> bool {
         self.base_is_reliable && self.test_is_reliable
+    }
+
+    /// Removes the intervals: the same runs on both sides say nothing about a difference.
+    fn declare_same(&mut self) {
+        self.verdict = Verdict::NoDifference;
+        self.note = None;
+        let percentiles = self.percentiles_seconds.iter_mut().map(|percentile| &mut percentile.row);
+        let others = [&mut self.joules_per_unit, &mut self.epoch_cost].into_iter().flatten();
+        for row in [&mut self.throughput, &mut self.mean_seconds].into_iter().chain(percentiles).chain(others) {
+            (row.low, row.high, row.smallest) = (None, None, None);
+        }
     }
 
     /// Compares one case; returns `None` if a side has no runs, which no reader produces.

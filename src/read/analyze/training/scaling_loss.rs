@@ -77,10 +77,10 @@ impl CaseLoss {
         }
     }
 
-    /// Returns true if the loss is within its confidence interval, so that its parts say nothing.
+    /// Returns true if the loss is within its confidence interval or too few runs have one, so that its parts say nothing.
     pub fn is_uncertain(&self) -> bool {
         let Difference { seconds, margin } = self.loss.total;
-        margin.is_some_and(|margin| margin > seconds.abs())
+        margin.is_none_or(|margin| margin > seconds.abs())
     }
 
     /// Returns the speed lost to `part` seconds of the step, relative to ideal scaling.

@@ -4,6 +4,7 @@
 use ringmark_core::dimension::{BatchSize, Case, Seconds, WorkUnit};
 use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
+use ringmark_core::stats::welch::RUNS_OF_INTERVAL;
 
 use crate::output::table::Table;
 use crate::read::analyze::run_group::RunGroup;
@@ -32,24 +33,31 @@ pub const LEGEND: [&str; 5] = [
     "speed: lost relative to ideal scaling; below the case: its efficiency",
 ];
 
-/// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
+/// Returns the losses with parts whose total is certain if `is_clear`, and the others otherwise.
 fn losses(group: &TrainingGroup, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
     let losses = group.cases.iter().filter_map(|case| case_loss(group, case));
     losses.filter(move |loss| !loss.loss.parts.is_empty() && loss.is_uncertain() != is_clear)
 }
 
-/// Returns sentences about the cases whose loss is below its margin of error, which are not in the table.
+/// Returns sentences about the cases whose loss is uncertain, which are not in the table.
 pub fn unclear(group: &TrainingGroup) -> Vec<String> {
     let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
         let Difference { seconds, margin } = loss.total;
-        let [lost, margin] = [seconds, margin.unwrap_or_default()].map(|seconds| milliseconds(Seconds(seconds)));
-        format!("{case}: the loss of {lost} +- {margin} ms per step is too uncertain to break down: use more --runs")
+        let lost = milliseconds(Seconds(seconds));
+        match margin.map(|margin| milliseconds(Seconds(margin))) {
+            Some(margin) => format!(
+                "{case}: the loss of {lost} +- {margin} ms per step is too uncertain to break down: use more --runs"
+            ),
+            None => format!(
+                "{case}: the loss of {lost} ms per step cannot be broken down with fewer than {RUNS_OF_INTERVAL} runs per \
+                 case: use more --runs"
+            ),
+        }
     };
     losses(group, false).map(sentence).collect()
 }
 
-/// Returns rows for each case: milliseconds, their margin of error, speed and shares. `None` if every loss is below
-/// its margin of error.
+/// Returns rows for each case: milliseconds, their margin of error, speed and shares. `None` if every loss is uncertain.
 pub fn table(group: &TrainingGroup) -> Option<Table> {
     let losses: Vec<CaseLoss> = losses(group, true).collect();
     // Compute is split into two columns only if every case has both parts.
@@ -93,10 +101,6 @@ fn rows(case: &CaseLoss, parts: &[LossPart], unit: WorkUnit, is_doubtful: bool) 
         }),
         row(String::new(), unit.per_second(), &|part| Some(case.rate_lost(part.seconds).0)),
     ];
-    if loss.total.margin.is_none() {
-        let without_interval = rows.remove(1);
-        rows[1][0].clone_from(&without_interval[0]);
-    }
     if loss.share(loss.total.seconds).is_some() {
         rows.push(row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)));
     }

@@ -1,6 +1,5 @@
 //! Figures of training as text.
 
-use ringmark_core::benchmark::train::Recompute;
 use ringmark_core::dimension::{Case, Phase, WorkUnit};
 
 use crate::output::table::Table;
@@ -28,7 +27,7 @@ const LEGEND: [&str; 7] = [
     "case: nodes and ranks per node, 2n8g for 2 nodes with 8 ranks each; ranks: of all nodes.",
     "runs: those that count / those found.",
     "speed: images or tokens / time of a run; median over runs. per rank, per GPU: speed / ranks.",
-    "DLPerf: mean of the logged rates of a run, median over runs; used in no other figure.",
+    "DLPerf (--published): mean of the logged rates of a run, median over runs; used in no other figure.",
     "speedup: speed / speed of the base.",
     "efficiency: speedup / (ranks / ranks of the base).",
     "CV: standard deviation / mean of the runs' speeds.",
@@ -43,7 +42,8 @@ const BY_BATCH_SIZE: &str = "Training by batch size per rank";
 
 /// Returns the comparison of kv-stores, a section for each group, the tables by batch size, the `published` sections, and
 /// the exclusions.
-pub fn text(result: &ResultFolder, price: Option<&Price>, published: Vec<Paragraph>, medium: Medium) -> String {
+pub fn text(result: &ResultFolder, price: Option<&Price>, published: Option<Vec<Paragraph>>, medium: Medium) -> String {
+    let with_dlperf = published.is_some();
     let by_size = batch_sizes::tables(result.training(), &result.shortages);
     let mut text = vec![Paragraph::Title(result.name.clone())];
     text.extend(kv_stores::sections(result.training()));
@@ -51,9 +51,9 @@ pub fn text(result: &ResultFolder, price: Option<&Price>, published: Vec<Paragra
     let others = result.shortages.iter().filter(|shortage| !shown.contains(shortage));
     let others: Vec<String> = others.map(Shortage::to_string).collect();
     text.extend((!others.is_empty()).then_some(Paragraph::Note(others)));
-    text.extend(result.training().iter().flat_map(|group| section(group, price, medium)));
+    text.extend(result.training().iter().flat_map(|group| section(group, price, with_dlperf, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
-    text.extend(published);
+    text.extend(published.into_iter().flatten());
     let warnings = [&format!("the lines that begin with {}", medium.warning()), "the warnings above"];
     text.push(Paragraph::Legend(legend(result, !by_size.is_empty(), warnings)));
     text.extend(left_out(&result.problems, medium));
@@ -65,11 +65,12 @@ pub fn summary(result: &ResultFolder) -> String {
     let section = |group: &TrainingGroup| {
         let heading = title(group).into_iter().take(1).collect();
         let conclusion = conclusion::group_conclusion(group).into_iter().collect();
-        [Paragraph::Heading(heading), Paragraph::Table(speeds(group)), Paragraph::Lines(conclusion)]
+        [Paragraph::Heading(heading), Paragraph::Table(speeds(group, false)), Paragraph::Lines(conclusion)]
     };
     let mut text: Vec<Paragraph> = result.training().iter().flat_map(section).collect();
     // Those of runs that an earlier session finished are not in the output of this one.
-    let [_, signs] = legend(result, false, ["the warnings that `ringmark extract` prints"; 2]);
+    let [_, signs] = legend(result, false, ["the warnings that `ringmark extract` prints", "the warnings above"]);
+    text.push(Paragraph::Unreliable(result.assessment().unreliable_sentences()));
     text.push(Paragraph::Lines(signs));
     text::render(&text, Medium::Terminal { width: WIDTH, is_explained: false })
 }
@@ -100,9 +101,9 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
 
 /// Returns the speeds, followed by every table that has figures. Those of a quick profile are omitted on a terminal
 /// unless `--explain` is given.
-fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
+fn section(group: &TrainingGroup, price: Option<&Price>, with_dlperf: bool, medium: Medium) -> Vec<Paragraph> {
     let is_short = group.is_quick() && matches!(medium, Medium::Terminal { is_explained: false, .. });
-    let mut figures = vec![Paragraph::Table(speeds(group))];
+    let mut figures = vec![Paragraph::Table(speeds(group, with_dlperf))];
     figures.extend(unlike_devices(group).map(|note| Paragraph::Note(vec![note])));
     let mut below = |title: &str, legend: &[&'static str], table: Option<Table>| {
         let caption = Paragraph::Caption(title.to_owned(), legend.to_vec());
@@ -141,29 +142,9 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         ],
         costs(group),
     );
-    let is_recomputed = group.recompute() == Recompute::Block;
-    let (share, formulas) = match (group.unit(), is_recomputed) {
-        (WorkUnit::Image, _) => ("share: network / matmul, and network / peak, the MFU", None),
-        (WorkUnit::Token, true) => {
-            ("share: network / matmul, and network / peak, the MFU;", Some("as these programs;"))
-        }
-        (WorkUnit::Token, false) => {
-            ("share: network / matmul, and network / peak, the MFU;", Some("as these programs"))
-        }
-    };
-    let mut flop_rate = vec![
-        "network: operations of forward and backward / time; matmul: rate of matrix products in the",
-        "same precision, measured on all ranks at once after the last iteration;",
-        "peak: published peak of the GPU;",
-        share,
-    ];
-    if let Some(formulas) = formulas {
-        flop_rate.extend(["network counts operations as Megatron-LM; PaLM, torchtitan:", formulas]);
+    for (title, legend, table) in show::utilization::tables(group) {
+        below(title, &legend, Some(table));
     }
-    if is_recomputed {
-        flop_rate.push("hardware: with the operations that --recompute repeats");
-    }
-    below("FLOP rate of the network, all ranks", &flop_rate, show::utilization::table(group));
     let over_limit = show::utilization::over_limit(group.cases.iter().filter_map(|case| group.utilization(case)));
     let over_limit = over_limit.filter(|_| !is_short);
     let (economy, economy_legend) = show::economy::table(group, price).unzip();
@@ -194,21 +175,20 @@ fn legend(result: &ResultFolder, has_sizes: bool, [marked, doubtful]: [&str; 2])
     [columns, mark.into_iter().chain(doubtful).collect()]
 }
 
-fn speeds(group: &TrainingGroup) -> Table {
+/// DLPerf's speed is shown on request, and for logs without records, of which it is the only figure.
+fn speeds(group: &TrainingGroup, with_dlperf: bool) -> Table {
+    let with_dlperf = with_dlperf || group.recorded_conditions().is_none();
     let base = group.base.filter(|base| *base != Case::SINGLE);
     let over = base.map_or(String::new(), |base| format!("over {base}"));
-    let shown = vec![
-        columns::case(),
-        columns::ranks(),
-        columns::marked_runs(),
-        training::speed(group.unit()),
-        training::dlperf_speed(group.unit()),
+    let mut shown = vec![columns::case(), columns::ranks(), columns::marked_runs(), training::speed(group.unit())];
+    shown.extend(with_dlperf.then(|| training::dlperf_speed(group.unit())));
+    shown.extend([
         training::speed_per_rank(if process(group) == "GPU" { "GPU" } else { "rank" }, group.unit()),
         training::speedup().with_unit(&over),
         training::efficiency(),
         training::efficiency_margin(),
         columns::cv(),
-    ];
+    ]);
     columns::table(group, &group.cases, shown).without_empty("+-")
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ringmark_core::dimension::{BackendName, Seconds};
+use ringmark_core::dimension::{BackendName, Seconds, WorkUnit};
 use ringmark_core::host::HostUse;
 use ringmark_core::number_text::gigabytes;
 use ringmark_core::options::keyword_enum::KeywordEnum;
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::{ScoreCase, ScoreGroup};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::load::environment;
@@ -130,9 +131,17 @@ fn period(result: &ResultFolder) -> String {
     }
 }
 
+/// Options in every record that have no effect on language models.
+const OPTIONS_OF_IMAGES: [&str; 3] = ["layout", "freeze_batch_norm", "image_size"];
+
 fn options(result: &ResultFolder) -> NamedValues {
     let mut found = NamedValues::new();
-    let trained = result.training().iter().map(|group| settings(&group.conditions));
+    let trained = result.training().iter().map(|group| {
+        let mut settings = settings(&group.conditions);
+        let is_of_images = |name: &str| group.unit() == WorkUnit::Token && OPTIONS_OF_IMAGES.contains(&name);
+        settings.retain(|name, _| !is_of_images(name));
+        settings
+    });
     let mut options: Vec<_> = trained.collect();
     // The axes of the runs, and the options that each table shares.
     options.extend(result.scoring().iter().flat_map(|group| &group.cases).map(|point| point.key().axes()));

@@ -176,11 +176,11 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
     }
     if let Some((price, it)) = price.and_then(|price| Some((price, price.case_cost(group, case)?))) {
         let note = format!("{} over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
-        let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
-        let what = match group.unit() {
-            WorkUnit::Image => "90 epochs of ImageNet",
-            WorkUnit::Token => "90e9 tokens",
+        let (what, value) = match group.unit() {
+            WorkUnit::Image => ("90 epochs of ImageNet", it.of_90_epochs),
+            WorkUnit::Token => ("1e9 tokens", it.of_epoch),
         };
+        let value = format!("{}{}", price.currency, three_digits(value));
         let cost = figure(format!("{what} on {name}"), value, "", note);
         shown.push(Figure { is_doubtful: !group.is_speed_reliable(case), ..cost });
     }
@@ -201,10 +201,10 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
     let note = match &split {
         _ if group.conditions.program().is_some() => "the parts of another program are unknown".to_owned(),
         _ if figures.times.is_none() => "only records contain the parts".to_owned(),
-        Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
         _ if figures.efficiency_margin.is_none() => {
             format!("{}: too few for a confidence interval", count(case.counted().count(), "run"))
         }
+        Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
         _ => String::new(),
     };
     let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();
