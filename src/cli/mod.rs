@@ -129,6 +129,10 @@ fn without_wrong_option(arguments: &[OsString], error: &clap::Error) -> Option<V
         return None;
     }
     let (option, value) = (text(ContextKind::InvalidArg)?.split(' ').next()?, text(ContextKind::InvalidValue));
+    if arguments.get(1).is_some_and(|command| command == "run") && !option.starts_with('-') {
+        // The words after it belong to the program.
+        return None;
+    }
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let is_option = |word: &str| match word.strip_prefix(option) {
         Some(rest) => rest.is_empty() || rest.starts_with('=') || (option.len() == 2 && option.starts_with('-')),

@@ -89,6 +89,8 @@ impl Json {
 /// Fails if a file at `path` is one of the `inputs` or belongs to a sweep, and so must not be replaced. `option` is the
 /// option that names `path`.
 pub fn check_target(option: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
+    let folder = path.parent().map_or(Path::new("."), if_empty);
+    ensure_folder(folder).with_context(|| format!("{option} {} cannot be written", path.display())).map_err(usage)?;
     // A new file would replace a link itself, not its target.
     let place = path.parent().and_then(|folder| fs::canonicalize(if_empty(folder)).ok()).zip(path.file_name());
     let place = place.map(|(folder, name)| folder.join(name));

@@ -216,9 +216,9 @@ fn config_file_error_names_the_file() {
         refuse,
     );
     let error = refused(&mut dry_run(&sandbox, "sweep --config none.toml"), 2);
-    expect![[r"
-        error: none.toml: the file cannot be read: No such file or directory (os error 2)
-    "]]
+    expect![[r#"
+        error: none.toml: file not found: correct the path, or write one with --save-config
+    "#]]
     .assert_eq(&error);
     let error = refused(ringmark("sweep --save-config sweep.toml").current_dir(sandbox.folder.path()), 2);
     assert!(error.contains("--dry-run"), "{error}");

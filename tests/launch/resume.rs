@@ -215,11 +215,11 @@ fn resume_accepts_more_or_fewer_runs() {
 
         ResNet50-v1b, fp32, batch size 8 per rank
 
-        case  ranks  runs     speed    DLPerf  per rank  speedup  efficiency    CV
-                           images/s  images/s  images/s                    %     %
-        --------------------------------------------------------------------------
-        1n1g      1   2/2     16.00     20.50     16.00     1.00       100.0  0.00
-        1n2g      2   2/2     32.00     20.50     16.00     2.00       100.0  0.00
+        case  ranks  runs     speed  per rank  speedup  efficiency    CV
+                           images/s  images/s                    %     %
+        ----------------------------------------------------------------
+        1n1g      1   2/2     16.00     16.00     1.00       100.0  0.00
+        1n2g      2   2/2     32.00     16.00     2.00       100.0  0.00
 
         1n2g: speedup 2.00 of 2, efficiency 100 %; fewer than 3 runs per case are too few to break down the loss
 

@@ -3,9 +3,10 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -239,7 +240,10 @@ const PROGRAM_WORDS: &str = "command";
 
 /// Reads the options in a file for `command`, without parsing their values.
 fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
-    let text = fs::read_to_string(path).context("the file cannot be read")?;
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow!("file not found: correct the path, or write one with --save-config"),
+        _ => anyhow!("the file cannot be read: {error}"),
+    })?;
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| {
         let line = 1 + error.span().map_or(0, |span| text[..span.start].matches('\n').count());
         anyhow!("line {line} is not valid TOML: {}", error.message())

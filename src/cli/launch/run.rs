@@ -3,6 +3,7 @@
 use anyhow::{anyhow, ensure};
 use clap::Args;
 use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::train::program::ProgramStart;
 use ringmark_core::benchmark::train::{CommandLine, ProgramRun, TrainConfig};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore, Model, WorkUnit};
 use ringmark_core::line::program::LineFormat;
@@ -16,6 +17,7 @@ use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::plan::BatchSizes;
 use crate::launch::sweep::trials::strategy_search::StrategySearch;
+use crate::output;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -52,6 +54,22 @@ fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
     let mut cases = vec![Case::SINGLE, hosts.full_case()];
     cases.dedup();
     cases
+}
+
+/// Rejects a program that starts all ranks itself with the same command in several cases.
+fn check_placeholders(command: &CommandLine, start: ProgramStart, cases: usize) -> anyhow::Result<()> {
+    let needed = match start {
+        ProgramStart::Rank => return Ok(()),
+        ProgramStart::Host => "{ranks_per_host}",
+        ProgramStart::Job => "{ranks}",
+    };
+    let has_ranks = ["{ranks", "{hosts}", "{case}"].iter().any(|name| command.0.iter().any(|word| word.contains(name)));
+    ensure!(
+        cases < 2 || has_ranks,
+        "the command is the same in all {cases} cases, although one program per {start} starts their ranks: write \
+         {needed} for their number, or choose one case with --cases"
+    );
+    Ok(())
 }
 
 impl RunOptions {
@@ -109,7 +127,15 @@ impl RunOptions {
         };
         let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         ensure!(sweep.trace_runs == 0, usage(anyhow!("--trace-runs needs ringmark's own step: omit it")));
-        let train = run.into_train(command, typed("warmup"));
+        let start = if typed("start") { run.start } else { ProgramStart::usual(&command) };
+        check_placeholders(&command, start, sweep.axes.cases.len()).map_err(usage)?;
+        if !typed("dtype") {
+            output::print_note(&format!(
+                "note: no --dtype is given: the program's precision is recorded as {}",
+                run.dtype
+            ));
+        }
+        let train = ProgramRun { start, ..run }.into_train(command, typed("warmup"));
         // The length belongs to the axis, which networks of images do not have.
         let train = TrainConfig { sequence_length: None, ..train };
         let search = StrategySearch { over: Vec::new(), log: None };

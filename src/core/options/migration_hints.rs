@@ -60,6 +60,9 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "-oversubscribe" | "--oversubscribe" => "not needed: ringmark passes it to mpirun",
     "-mca" | "--mca" | "-map-by" | "--map-by" | "--rankfile" | "-rankfile" | "-rf"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
+    "--report-bindings" | "-report-bindings" | "--tag-output" | "-tag-output" | "--display-map" | "-display-map"
+        | "--display-allocation" | "--prefix" | "-prefix"
+        => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
     "-x" | "--export" | "--env" | "-genv" | "--environment"
         => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
@@ -183,7 +186,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "not needed: every iteration is printed",
     "--network" | "--num-layers" | "--arch" | "-a" | "--model-name" | "--backbone"
         => "`--model NAME`; `ringmark sweep --help` lists the networks",
-    "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
+    "--gc-threshold" => "`--gradient-compression 2bit:{}` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
     "--bs" | "--batch" | "-b" | "--batch_size" | "--train-batch-size" | "--per-device-train-batch-size"
         | "--per-gpu-batch-size" | "--local-batch-size" | "--batch-size-per-device"
@@ -213,7 +216,13 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--channels-last" | "--channel-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
     "--compile" | "--xla" | "--use-xla" | "--torch-compile"
         => "not supported: layers run as kernels of libtorch and ringmark; see `--kernels` and `--graphs`",
-    "--pretrained" | "--model-load-dir" => "`--init FILE.safetensors` loads weights",
+    "--n-layer" | "--n-head" | "--n-embd" | "--num-attention-heads" | "--hidden-size" | "--ffn-hidden-size"
+        => "not supported: each network has fixed sizes: `--model gpt2-124m`, or another one of `ringmark sweep --help`",
+    "--eval-interval" | "--eval-iters" | "--eval-only"
+        => "`--validate FILES` measures loss and accuracy after every epoch of `--data`",
+    "--offload" | "--cpu-offload" | "--offload-optimizer" | "--optimizer-cpu-offload" | "--offload-param"
+        => "not supported: weights and optimizer states stay on the device; `--strategy fsdp` divides them among the ranks",
+    "--init-from" | "--pretrained" | "--model-load-dir" => "`--init FILE.safetensors` loads weights",
     "--train-data-part-num" | "--val-data-part-num" | "--num-examples"
         => "not needed: `--data FILES` and `--validate FILES` read all images of these files",
     "--model-save-dir" | "--model-save-every-n-epoch"
@@ -312,7 +321,8 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--kv-store", &["zero1", "zerostage1", "distributedoptimizer"], "`--strategy zero1`"),
     ("--kv-store", &["zero2", "zerostage2", "shardgradop"], "`--strategy zero2`"),
     ("--kv-store", &["zero3", "zerostage3", "fullshard", "fullyshard", "fsdp"], "`--strategy fsdp`"),
-    ("--kv-store", &["zero", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
+    ("--kv-store", &["zero", "zero4", "zero5", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
+    ("--kv-store", &["zero0", "zerostage0", "noshard"], "`--strategy ddp`"),
     ("--kv-store", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
     ("--kv-store", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
@@ -368,6 +378,7 @@ const TIP: &str = "tip:";
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance. `M` contains the networks.
 pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
+    let typed = &typed.iter().map(|word| split_number(word)).collect::<Vec<String>>();
     // An option in conflict with another is ringmark's own.
     let is_own = error.kind() == ErrorKind::ArgumentConflict;
     let foreign = find_hint::<M>(&error, hints, typed).filter(|_| !is_own);
@@ -375,6 +386,7 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
         // clap names only the first letter of `-np`.
         error.insert(ContextKind::InvalidArg, ContextValue::String(word.clone()));
     }
+    name_as_typed(&mut error, typed);
     let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word(&error, typed).filter(|_| !is_own));
     let own = own.or_else(|| hint_for_combination(&error, typed).map(str::to_owned));
     if own.as_ref().is_some_and(|own| own != NO_OTHER_MODELS) {
@@ -415,23 +427,43 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
     error
 }
 
-/// Replaces mpirun's options with one dash that would be read as `-h`, a request for help.
+/// Replaces mpirun's options with one dash that would be read as `-h`, a request for help, and joins those with two values.
 pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
     // Words of another program follow `--`.
-    let mut is_own = true;
-    let replaced = |word: OsString| match word.to_str() {
-        _ if !is_own => word,
-        Some("--") => {
-            is_own = false;
-            word
-        }
-        Some("-hostfile" | "-machinefile") => "--hostfile".into(),
-        Some("-host") => "--hosts".into(),
-        // With an option -n, the rest would be its value.
-        Some("-np") => "--np".into(),
-        _ => word,
-    };
-    typed.into_iter().map(replaced).collect()
+    let own = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+    let others = typed[own..].to_vec();
+    let mut replaced: Vec<OsString> = Vec::new();
+    let mut words = typed.into_iter().take(own);
+    while let Some(word) = words.next() {
+        let number = word.to_str().and_then(|word| word.strip_prefix("-np")).filter(|rest| is_number(rest));
+        replaced.push(match (word.to_str(), number) {
+            (_, Some(number)) => format!("--np={number}").into(),
+            (Some("-hostfile" | "-machinefile"), _) => "--hostfile".into(),
+            (Some("-host"), _) => "--hosts".into(),
+            // With an option -n, the rest would be its value.
+            (Some("-np"), _) => "--np".into(),
+            (Some("-mca" | "--mca"), _) => {
+                let values: Vec<OsString> = words.by_ref().take(2).collect();
+                let mut joined = OsString::from("--mca=");
+                joined.push(values.join(" ".as_ref()));
+                joined
+            }
+            _ => word,
+        });
+    }
+    replaced.extend(others);
+    replaced
+}
+
+/// Separates the number from a short option: `-N2` is `-N=2`.
+fn split_number(word: &str) -> String {
+    let option = word.trim_end_matches(|last: char| last.is_ascii_digit());
+    let is_short = option.starts_with('-') && !option.starts_with("--") && option.len() > 1 && !option.contains('=');
+    if is_short && option.len() < word.len() { format!("{option}={}", &word[option.len()..]) } else { word.to_owned() }
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<u32>().is_ok()
 }
 
 /// Prints the errors and exits. After a tip, and after several errors, the reference to the help is omitted. A tip for
@@ -458,6 +490,16 @@ pub fn exit(errors: &[clap::Error]) -> ! {
     let lines: Vec<&str> = lines.iter().enumerate().filter(is_last).map(|(_, line)| *line).collect();
     let _ = writeln!(stderr(), "{}", lines.join("\n"));
     std::process::exit(errors.first().map_or(2, clap::Error::exit_code));
+}
+
+/// Names `--kv-store` as it was typed.
+fn name_as_typed(error: &mut clap::Error, typed: &[String]) {
+    let is_of = |option: &str| context(error, ContextKind::InvalidArg).is_some_and(|named| named.starts_with(option));
+    let alias = |word: &&String| word.starts_with("--strateg");
+    if let (true, Some(word)) = (is_of("--kv-store"), typed.iter().find(alias)) {
+        let option = word.split('=').next().unwrap_or_default();
+        error.insert(ContextKind::InvalidArg, ContextValue::String(format!("{option} <NAME>")));
+    }
 }
 
 fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
@@ -518,7 +560,6 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     }
     let argument = context(error, ContextKind::InvalidArg)?;
     let Some(value) = context(error, ContextKind::InvalidValue) else {
-        let is_number = |text: &str| text.parse::<u32>().is_ok();
         let is_host = |word: &str| word.split_once(':').is_some_and(|(_, slots)| is_number(slots));
         let is_case = |word: &str| {
             let parts = word.strip_suffix('g').and_then(|word| word.split_once('n'));
@@ -528,6 +569,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             .windows(3)
             .find(|words| words[2] == argument && !argument.starts_with('-') && LISTS.contains(&words[0].as_str()));
         if let Some([option, first, _]) = listed {
+            let first = first.trim_end_matches(',');
             return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
         }
         let second_value = typed.windows(3).filter(|words| words[2] == argument && !argument.starts_with('-'));
@@ -560,6 +602,10 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
                     .map(|dtype| format!(" --dtype {dtype}"));
                 Some(format!("did you mean `--batch-size {number}{}`?", dtype.unwrap_or_default()))
             }
+            (Some("run"), program) => {
+                let words = typed.iter().skip_while(|word| *word != program).map(String::as_str);
+                Some(format!("the command of the program follows `--`: `-- {}`", words.collect::<Vec<_>>().join(" ")))
+            }
             (Some("sweep"), "quick") => Some("did you mean `--quick`?".to_owned()),
             (Some("sweep"), script) if script.ends_with(".py") || script == "python" => {
                 Some("ringmark trains its own networks, without a script: `--model NAME`".to_owned())
@@ -570,7 +616,11 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             _ => None,
         };
     };
-    let option = argument.split(' ').next()?;
+    let option = match argument.split(' ').next()? {
+        "--strategy" => "--kv-store",
+        "--strategies" => "--kv-stores",
+        option => option,
+    };
     let plain = letters(value);
     let is_value = |(known, values, _): &&(&str, &[&str], &str)| {
         (*known == option || option.strip_suffix('s') == Some(*known))
@@ -706,6 +756,15 @@ fn find_hint<M: KeywordEnum>(
             return Some((word.to_owned(), hint));
         }
         let value = value_of(typed, &[word]);
+        if let ("--mpi", Some("pmix" | "pmi2" | "pmi1" | "none" | "list")) = (word, value.as_deref()) {
+            return answer("`--launcher slurm` starts the ranks with srun".to_owned());
+        }
+        if let ("-mca" | "--mca", Some(rest)) = (word, rest_of(typed, word, 2)) {
+            return answer(format!("`--launcher-args \"{word} {rest}\"` passes it to mpirun"));
+        }
+        if let Some(strategy) = value.as_deref().and_then(|value| sharding(hint, value)) {
+            return answer(strategy.to_owned());
+        }
         if let Some(sizes) = value.as_ref().filter(|value| hint.words.contains(&"--bs") && value.contains(',')) {
             return answer(format!("`--batch-sizes {sizes}`: each size runs in every case"));
         }
@@ -722,9 +781,10 @@ fn find_hint<M: KeywordEnum>(
             return answer(format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number"));
         }
         let usual = match hint.words[0] {
-            "--image-shape" => 224,
-            "--bucket-cap-mb" => 25,
-            _ => 8,
+            "--image-shape" => "224",
+            "--bucket-cap-mb" => "25",
+            "--gc-threshold" => "0.5",
+            _ => "8",
         };
         // Also 1.0 and 128M.
         let is_number = |value: &String| {
@@ -732,9 +792,27 @@ fn find_hint<M: KeywordEnum>(
                 && value.chars().all(|next| next.is_ascii_alphanumeric() || next == '.')
         };
         let typed_value = number.map(|number| number.to_string()).or(value.filter(is_number));
-        let number = typed_value.unwrap_or_else(|| usual.to_string());
+        let number = typed_value.unwrap_or_else(|| usual.to_owned());
         answer(hint.ours.replace("{}", &number).replace(" 1 ranks", " 1 rank"))
     })
+}
+
+/// Returns the `number` words after `word`.
+fn rest_of(typed: &[String], word: &str, number: usize) -> Option<String> {
+    let place = typed.iter().position(|one| one == word)?;
+    Some(typed.get(place + 1..=place + number)?.join(" "))
+}
+
+/// Returns the strategy for a value of `--fsdp` or `--zero`, options of programs that shard the training state.
+fn sharding(hint: &MigrationHint, value: &str) -> Option<&'static str> {
+    let name = match hint.words[0] {
+        "--fsdp" => letters(value),
+        "--zero" => format!("zero{value}"),
+        _ => return None,
+    };
+    let is_strategy =
+        |(option, values, _): &&(&str, &[&str], &str)| *option == "--kv-store" && values.contains(&name.as_str());
+    VALUES.iter().find(is_strategy).map(|(.., ours)| *ours)
 }
 
 /// Returns true if `word` is `known`, also with `_` for `-`: torchrun and others accept both.
@@ -770,7 +848,12 @@ fn hint_for_layout(hint: &MigrationHint, typed: &[String]) -> Option<String> {
     // Brackets stand for an unknown number of hosts; other separators are an error.
     let listed = hosts.as_deref().filter(|hosts| !hosts.contains(['[', ';', ' ']));
     let nodes = nodes.or_else(|| u32::try_from(listed?.split(',').count()).ok())?;
-    let of_all = || all_ranks.filter(|ranks| ranks % nodes == 0).map(|ranks| ranks / nodes);
+    if let Some(ranks) = all_ranks.filter(|ranks| ranks % nodes != 0) {
+        return Some(format!(
+            "-np: {ranks} ranks cannot be divided equally among {nodes} hosts: every host of a case has the same number"
+        ));
+    }
+    let of_all = || all_ranks.map(|ranks| ranks / nodes);
     let ranks = of_all().or(ranks_per_node)?;
     let hosts = match (hosts, nodes) {
         (Some(hosts), _) => format!("--hosts {hosts} "),

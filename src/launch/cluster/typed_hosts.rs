@@ -26,7 +26,9 @@ struct TypedHost {
 impl TypedHosts {
     /// Parses a list such as `a:8,b:8` or `a,b`. `node[01-64]:8` expands to 64 hosts.
     pub fn parse(text: &str) -> anyhow::Result<TypedHosts> {
-        ensure!(!Path::new(text).is_file(), "{text} is a file: use --hostfile {text}");
+        let path = text.strip_prefix('@').unwrap_or(text);
+        let is_file = text != path || path.contains('/') || path.ends_with(".txt") || Path::new(path).is_file();
+        ensure!(!is_file, "{text} is a file: use --hostfile {path}");
         let names = text.split([';', ' ']).filter(|name| !name.is_empty()).collect::<Vec<_>>();
         ensure!(!text.contains(';'), "separate hosts by commas: {}", names.join(","));
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;

@@ -159,6 +159,18 @@ pub fn lines<'a>(
     let emulation = emulated.map(|dtype| {
         format!("warning: {dtype} is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32")
     });
+    let crowded = jobs.clone().filter(|job| machine.runs(job)).find_map(|job| {
+        let (threads, cores, ranks) = (job.threads?, machine.environment.cores, job.case.gpus_per_node);
+        (threads > 1 && threads * ranks > cores).then(|| {
+            format!(
+                "warning: {} threads of {} share {}: choose --threads {} or less",
+                threads * ranks,
+                count(ranks, "rank"),
+                count(cores, "core"),
+                (cores / ranks).max(1)
+            )
+        })
+    });
     let has_gpus = jobs.clone().all(|job| job.cost.on_cpu.is_none());
     let from_flops = || {
         let (shortest, longest) = time(jobs, machine.environment, cooldown)?;
@@ -170,7 +182,7 @@ pub fn lines<'a>(
     let from_runs = measured.filter(|time| !time.is_zero());
     let from_runs = from_runs.map(|time| format!("time: about {}, at the speed of the finished runs", roughly(time)));
     let time = from_runs.or_else(from_flops);
-    memory.into_iter().chain(time).chain(emulation).collect()
+    memory.into_iter().chain(time).chain(emulation).chain(crowded).collect()
 }
 
 /// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work

@@ -26,6 +26,18 @@ keyword_enum!(
     }
 );
 
+impl ProgramStart {
+    /// Returns the number of copies that a known launcher needs, and one per rank for any other program.
+    pub fn usual(command: &CommandLine) -> ProgramStart {
+        let name = command.0.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+        match name {
+            "torchrun" | "accelerate" => ProgramStart::Host,
+            "deepspeed" | "horovodrun" | "mpirun" | "mpiexec" | "srun" => ProgramStart::Job,
+            _ => ProgramStart::Rank,
+        }
+    }
+}
+
 /// Words of a command line, as a JSON list in text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]

@@ -44,7 +44,7 @@ config_options! {
         /// Number of copies of the program.
         start: ProgramStart = ProgramStart::Rank => option("start", "PER",
             "Copies of the program: one per rank, with RANK, WORLD_SIZE, MASTER_ADDR and so on; one per host, for torchrun \
-             or accelerate; or one for the job, for deepspeed, horovodrun or mpirun"),
+             or accelerate; or one for the job, for deepspeed, horovodrun, mpirun or srun").default_is("as the program needs"),
         /// Lines that describe iterations.
         lines: LineFormat = LineFormat::default() => option("lines", "FORMAT",
             "Lines of the program's iterations: a trainer (megatron, nanogpt, torchtitan, ..) or a regular expression with \

@@ -25,6 +25,11 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
     train.inject.map_or(Ok(()), |fault| fault.check(ranks)).map_err(usage)?;
     kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
     check_axes(sweep, train).map_err(usage)?;
+    // Other hosts may have a file that this machine lacks.
+    let is_here = sweep.launch.hosts.all().iter().all(|host| host.name == "localhost");
+    for init in train.init.iter().filter(|init| is_here && !init.exists()) {
+        bail!(usage(anyhow!("--init {}: file not found: correct the path", init.display())));
+    }
     for RunName { case, model, batch, kv_store, .. } in sweep.axes.runs() {
         let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
         for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
