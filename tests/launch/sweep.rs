@@ -457,8 +457,8 @@ fn invalid_options_exit_with_status_2() {
                 error: --batch-factor resnet18=2 conflicts with --batch-size auto, which finds the largest batch: use only one of them
             --batch-size -4
                 error: invalid value '-4' for '--batch-size <N>': choose 1 to 65536, or auto
-            --timeout 5d
-                error: invalid value '5d' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h
+            --timeout 5w
+                error: invalid value '5w' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h
             --stall-timeout 5s
                 error: invalid value '5s' for '--stall-timeout <SECONDS>': choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely
             --hosts node[1-2:8

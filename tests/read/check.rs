@@ -391,7 +391,8 @@ fn check_without_finished_run_is_unknown() {
     expect![[r#"
         ResNet50-v1b, fp32, batch size 4 per GPU
         device unknown: no run wrote a record
-        no run counts: the run failed: rank 1 on host a was killed by signal 9: repeat it"#]]
+        no run counts: the run failed: rank 1 on host a was killed by signal 9: repeat it
+        Unreliable: no run counts"#]]
     .assert_eq(stdout.split("\n\n").next().unwrap_or_default());
     expect![[r#"
         not in the figures: sweep.json: 1 run is missing: resume with: ringmark sweep --resume

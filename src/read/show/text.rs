@@ -71,16 +71,25 @@ impl Medium {
     }
 }
 
-/// Builds a section of results, with the trust in them below its title. Warnings follow the figures on a terminal and precede them on a page.
-pub fn section(medium: Medium, title: Vec<String>, figures: Vec<Paragraph>, assessment: Assessment) -> Vec<Paragraph> {
-    let trust = Paragraph::Text(assessment.sentence());
+/// Builds a section of results, with the trust in them below its title. Warnings follow the figures on a terminal and
+/// precede them on a page.
+pub fn section(
+    medium: Medium,
+    mut title: Vec<String>,
+    figures: Vec<Paragraph>,
+    assessment: Assessment,
+) -> Vec<Paragraph> {
+    let trust = assessment.sentence();
     let unreliable = Paragraph::Unreliable(assessment.unreliable_sentences());
     let warnings = vec![unreliable, Paragraph::Warnings(assessment.warnings)];
     let parts = match medium {
-        Medium::Terminal { .. } => [figures, warnings],
-        Medium::Markdown => [warnings, figures],
+        Medium::Terminal { width, .. } => {
+            title.extend(wrapped(&trust, width, "").lines().map(str::to_owned));
+            [Vec::new(), figures, warnings]
+        }
+        Medium::Markdown => [vec![Paragraph::Text(trust)], warnings, figures],
     };
-    [Paragraph::Heading(title), trust].into_iter().chain(parts.into_iter().flatten()).collect()
+    std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
 }
 
 /// Printed instead of explanations on a terminal.
