@@ -19,6 +19,7 @@ use crate::read::extract;
 use crate::read::load::checked_run::CheckedRun;
 use crate::read::load::folder::{self, Found, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
+use crate::read::load::problem::Problem;
 use crate::read::results;
 use crate::read::show::check::CheckedResult;
 
@@ -91,9 +92,12 @@ fn check_sweep(root: &Path, found: Found) -> anyhow::Result<CheckedResult> {
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
     let endings: Vec<&str> = extract::other_files(&result).iter().map(|(ending, _)| *ending).collect();
     let result_file = results::result_file(&result, BTreeMap::new())?;
-    let outputs = Outputs::read(root, &folder::name_of(root)?, &result_file, &endings);
+    let outputs = Outputs::read(root, &folder::name_of(root)?, &result_file, &endings, integrity.changes.is_empty());
+    let records = results::read_records(root, result.name.clone())?;
+    let problems: Vec<Problem> =
+        result.problems.iter().chain(records.iter().flat_map(|records| &records.problems)).cloned().collect();
     let checks = vec![
-        checks::complete(&manifest, &usable, &result.problems, &runs),
+        checks::complete(&manifest, &usable, &problems, &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
         checks::reliable(&result.assessment(), &runs),

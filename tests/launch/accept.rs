@@ -85,9 +85,10 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
     let text = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run"));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "# facts: the checks of `ringmark doctor --quick`");
-    assert!(lines[1].starts_with("# round 1, alone: training, 4 jobs on 4 hosts"), "{text}");
-    assert!(lines[2].starts_with("mpirun ") && lines[2].contains(" -np 2 -H n"), "{text}");
-    assert!(lines[2].contains(" train --model "), "{text}");
+    assert!(lines[1].starts_with("# 12 rounds, about 3 min to 12 min, and more rounds"), "{text}");
+    assert!(lines[2].starts_with("# rounds 1 to 2, alone: training, 4 jobs on 4 hosts"), "{text}");
+    assert!(lines[3].starts_with("mpirun ") && lines[3].contains(" -np 2 -H n"), "{text}");
+    assert!(lines[3].contains(" train --model "), "{text}");
     for part in ["pairs: exchange", " bandwidth --begin ", "whole: "] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -359,8 +359,8 @@ fn resume_checks_the_files_of_finished_runs() {
     let (_, stderr) = sandbox.extract();
     expect![[r#"
         not in the figures: 1n1g/rn50_b8_fp32_1.jsonl: record without a log: repeat the run
-        not in the figures: 1n1g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
-        not in the figures: 1n1g/rn50_b8_fp32_3.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
+        not in the figures: 1n1g/rn50_b8_fp32_2.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
+        not in the figures: 1n1g/rn50_b8_fp32_3.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
         not in the figures: sweep.json: 4 runs are missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 4 --resume
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the 4 messages above

@@ -122,6 +122,49 @@ fn caution_of_a_report_is_noted() {
     }
 }
 
+/// Damaged files of another benchmark in the folder, and of runs.
+#[test]
+fn damaged_files_are_named_with_the_fix() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let folder = parent.path().join("llm");
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/llm-2-cores");
+    copy_folder(&committed, &folder);
+    fs::write(folder.join("1n2g/bandwidth.json"), r#"{"kind":"ringmark-bandwidth","sch"#).expect("written");
+    let record = folder.join("1n1g/gpt2-124m_b4_s128_fp32_1.jsonl");
+    let text = fs::read_to_string(&record).expect("a record");
+    let (status, stdout, _) = run(ringmark("check").arg(&folder));
+    assert_eq!(status, Some(1), "{stdout}");
+    assert!(stdout.contains("FAIL    complete  ") && stdout.contains("1n2g/bandwidth.json: "), "{stdout}");
+    fs::write(&record, &text[..text.len() / 2]).expect("written");
+    let (_, stdout, _) = run(ringmark("check").arg(&folder));
+    assert!(stdout.contains("_1.jsonl: the file was changed or damaged after the run"), "{stdout}");
+    assert!(
+        stdout.contains("_result.json: its figures do not match these runs: restore the files of the runs"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("ringmark sweep --suite llm "), "{stdout}");
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        let target = to.join(entry.file_name().expect("a name"));
+        if entry.is_dir() { copy_folder(&entry, &target) } else { fs::copy(&entry, &target).map(drop).expect("copied") }
+    }
+}
+
+#[test]
+fn results_that_only_report_shows_are_named() {
+    let result = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/goodput-4-hosts");
+    for command in ["check", "extract", "predict"] {
+        let refusal = refused(ringmark(command).arg(&result), 2);
+        assert!(
+            refusal.contains("goodput-4-hosts is a result of `ringmark goodput`: use `ringmark report "),
+            "{refusal}"
+        );
+    }
+}
+
 /// The command that was typed is suggested for the results that it reads.
 #[test]
 fn folder_of_results_gets_the_typed_command() {
@@ -179,15 +222,16 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     for file in ["1n1g/rn50_b8_fp32_1.log", "1n2g/rn50_b8_fp32_2.jsonl"] {
-        let output_text = format!("{file}: the file was changed after the run (SHA-256 differs from the manifest)");
+        let output_text =
+            format!("{file}: the file was changed or damaged after the run (SHA-256 differs from the manifest)");
         // Neither run counts, and both are named.
         assert_eq!(findings.matches(&output_text).count(), 2, "{findings}");
     }
     // Every command reports it and excludes their figures.
     let stderr = fails(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
     expect![[r#"
-        not in the figures: 1n1g/rn50_b8_fp32_1.log: the file was changed after the run (SHA-256 differs from the manifest)
-        not in the figures: 1n2g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)"#]].assert_eq(&lines_with(&stderr, "not in the figures: 1n"));
+        not in the figures: 1n1g/rn50_b8_fp32_1.log: the file was changed or damaged after the run (SHA-256 differs from the manifest)
+        not in the figures: 1n2g/rn50_b8_fp32_2.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)"#]].assert_eq(&lines_with(&stderr, "not in the figures: 1n"));
     succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert_eq!(sandbox.ran().len(), 6);
     extract(&sandbox);
@@ -345,7 +389,7 @@ fn missing_and_foreign_files_are_named() {
         sweep.json: 1 run is missing: resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
         1n2g/rn50_b8_fp32_2.jsonl: the file is missing
         1n1g/rn50_b8_fp32_3.log: not written by the sweep in this folder: move it to another folder
-        out_result.json: its figures do not match these runs: extract again"#]].assert_eq(&findings);
+        out_result.json: its figures do not match these runs: restore the files of the runs"#]].assert_eq(&findings);
 
     // A run that was removed from the manifest, or was never run.
     let sandbox = sweep_folder();
@@ -417,10 +461,10 @@ fn different_options_and_overlapping_runs_break_the_rules() {
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited", "rules"], "{findings}");
     expect![[r#"
-        1n1g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
+        1n1g/rn50_b8_fp32_2.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
         sweep.json: 1 run is missing: resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
-        1n1g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
-        out_result.json: its figures do not match these runs: extract again
+        1n1g/rn50_b8_fp32_2.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
+        out_result.json: its figures do not match these runs: restore the files of the runs
         1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts"#]].assert_eq(&findings);
 }
 

@@ -322,11 +322,16 @@ impl Machine {
         launch.processors.get(&self.other_first_host(launch)?.name)
     }
 
+    /// Returns true if the first host is another machine that a dry run does not query.
+    fn assumes_gpus(&self, launch: &LaunchConfig) -> bool {
+        launch.dry_run && launch.starter == Starter::Mpirun && self.other_first_host(launch).is_some()
+    }
+
     /// Returns the device kind that ranks will use, as far as this machine can determine it.
     pub(super) fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
         let has_gpus = match self.first_host(launch) {
             Some(processors) => processors.gpus > 0,
-            None => self.processors.gpus > 0 || launch.starter.requests_gpus(),
+            None => self.processors.gpus > 0 || launch.starter.requests_gpus() || self.assumes_gpus(launch),
         };
         match launch.device {
             DeviceChoice::Cuda => DeviceKind::Cuda,
@@ -346,7 +351,11 @@ impl Machine {
     /// Returns `cpu` or the name of the GPUs that ranks will use, or the choice if this machine cannot determine it.
     pub(super) fn device_name(&self, launch: &LaunchConfig) -> String {
         let known = self.first_host(launch).unwrap_or(&self.processors).gpu_name.clone();
+        let is_assumed = self.first_host(launch).is_none() && self.assumes_gpus(launch);
         match self.kind(launch) {
+            DeviceKind::Cuda if is_assumed && launch.device == DeviceChoice::Auto => {
+                "cuda (assumed in a dry run; --device cpu plans for CPUs)".to_owned()
+            }
             DeviceKind::Cuda => known.unwrap_or_else(|| DeviceKind::Cuda.to_string()),
             kind if self.is_known_to_use_cpu(launch) => kind.to_string(),
             DeviceKind::Cpu => launch.device.to_string(),

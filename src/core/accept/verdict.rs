@@ -79,6 +79,37 @@ pub enum Subject {
     Fleet,
 }
 
+impl Verdict {
+    /// Returns the fit hosts that no unfit link connects, and the other fit hosts, each with one of its unfit links. Hosts
+    /// with the most unfit links are left out first.
+    pub fn usable_together(&self) -> (Vec<usize>, Vec<(usize, &Judged)>) {
+        let has_unfit_gpu = |host: usize| {
+            let mut unfit = self.gpus.iter().filter(|gpu| gpu.fitness == Fitness::Unfit);
+            unfit.any(|gpu| matches!(gpu.subject, Subject::Gpu(of, _) if of == host))
+        };
+        let fit = self.hosts.iter().filter(|host| host.fitness == Fitness::Fit).filter_map(|host| host.subject.host());
+        let mut usable: Vec<usize> = fit.filter(|host| !has_unfit_gpu(*host)).collect();
+        let mut left_out = Vec::new();
+        let unfit_links = || self.links.iter().filter(|link| link.fitness == Fitness::Unfit);
+        loop {
+            let usable_now = usable.clone();
+            let is_usable = &|end: usize| usable_now.contains(&end);
+            let links_of = |host: usize| {
+                unfit_links().filter(move |link| match link.subject {
+                    Subject::Link(one, other) => [one, other].contains(&host) && is_usable(one) && is_usable(other),
+                    _ => false,
+                })
+            };
+            // Of equal hosts the last one, so that the first hosts keep their places.
+            let worst = usable.iter().copied().max_by_key(|host| links_of(*host).count());
+            let Some((host, link)) = worst.and_then(|host| Some((host, links_of(host).next()?))) else { break };
+            left_out.push((host, link));
+            usable.retain(|other| *other != host);
+        }
+        (usable, left_out)
+    }
+}
+
 impl Subject {
     /// Returns the host, unless it is something else.
     pub fn host(&self) -> Option<usize> {

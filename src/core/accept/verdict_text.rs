@@ -19,6 +19,7 @@ impl Verdict {
         lines.extend(self.unfinished_stages().map(|stages| format!("not complete: {stages}")));
         lines.extend(self.drift_line());
         lines.extend(self.stage_line());
+        lines.extend(self.usable_line());
         lines.push(self.summary());
         lines.join("\n")
     }
@@ -28,8 +29,8 @@ impl Verdict {
         match (self.bad_lines().len(), self.untested_hosts().count()) {
             (0, 0) => self.unfinished_stages().map(|stages| format!("not complete: {stages}")),
             (0, untested) => Some(format!("{} not tested", count(untested, "host"))),
-            (1, _) => Some("the fleet is not fit: see the line above".to_owned()),
-            (bad, _) => Some(format!("the fleet is not fit: see the {bad} lines above")),
+            (1, _) => Some("the fleet is not fit: see the first line of the verdict".to_owned()),
+            (bad, _) => Some(format!("the fleet is not fit: see the first {bad} lines of the verdict")),
         }
     }
 
@@ -96,6 +97,21 @@ impl Verdict {
     fn drift_line(&self) -> Option<String> {
         let largest = self.drift.iter().min_by(|one, other| one.speed.total_cmp(&other.speed))?;
         Some(format!("largest drift of {}: {}: {}", count(self.drift.len(), "host"), largest.name, largest.text()))
+    }
+
+    /// Returns a line of the hosts that one job can use, if unfit links connect fit hosts.
+    fn usable_line(&self) -> Option<String> {
+        let (usable, left_out) = self.usable_together();
+        let names = |hosts: &[usize]| compact(hosts.iter().map(|host| self.hosts[*host].name.as_str()));
+        let without: Vec<usize> = left_out.iter().map(|(host, _)| *host).collect();
+        (!without.is_empty()).then(|| {
+            format!(
+                "usable in one job: {}: {}; without {}, because of unfit links",
+                count(usable.len(), "host"),
+                names(&usable),
+                names(&without)
+            )
+        })
     }
 
     /// Returns the line for the fleet: `fleet: unfit: 6 of 8 hosts fit, 2 unfit; 22 rounds`.
@@ -243,7 +259,26 @@ mod tests {
         .assert_eq(&verdict().text());
         let short = verdict().bad_parts()[0].short_evidence();
         assert_eq!(short, "training-speed 50.0 % less");
-        expect!["the fleet is not fit: see the 4 lines above"].assert_eq(&verdict().failure().expect("not fit"));
+        expect!["the fleet is not fit: see the first 4 lines of the verdict"]
+            .assert_eq(&verdict().failure().expect("not fit"));
+    }
+
+    #[test]
+    fn fit_hosts_without_an_unfit_link_are_usable_together() {
+        let link = |one: usize, other: usize| {
+            let subject = Subject::Link(one, other);
+            judged(subject, &format!("n{one} - n{other}"), Fitness::Unfit, Some((Cause::Link, "slow", "check it")))
+        };
+        let hosts: Vec<Judged> =
+            (0..5).map(|host| judged(Subject::Host(host), &format!("n{host}"), Fitness::Fit, None)).collect();
+        let of_links = |links: Vec<Judged>| Verdict { hosts: hosts.clone(), gpus: Vec::new(), links, ..verdict() };
+        // Host 2 has both links.
+        let star = of_links(vec![link(1, 2), link(2, 4)]);
+        expect!["usable in one job: 4 hosts: n[0-1,3-4]; without n2, because of unfit links"]
+            .assert_eq(&star.usable_line().expect("a line"));
+        let one = of_links(vec![link(1, 3)]);
+        assert_eq!(one.usable_together().0, [0, 1, 2, 4], "the first hosts keep their places");
+        assert_eq!(of_links(Vec::new()).usable_line(), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn hash_text(text: &str) -> String {
 pub fn describe_change(file: &Path, hash: &str) -> Option<String> {
     match hash_file(file) {
         Ok(now) if now == hash => None,
-        Ok(_) => Some("the file was changed after the run (SHA-256 differs from the manifest)".to_owned()),
+        Ok(_) => Some("the file was changed or damaged after the run (SHA-256 differs from the manifest)".to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Some("the file is missing".to_owned()),
         Err(error) => Some(format!("the file cannot be read: {error}")),
     }

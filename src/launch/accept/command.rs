@@ -1,5 +1,6 @@
 //! `ringmark accept`: collects the facts, runs the rounds that the search asks for, and reports the verdict.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use ringmark_core::accept::{
     Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Test, VERDICT,
 };
 use ringmark_core::benchmark::data_input::DataFiles;
-use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -28,6 +29,7 @@ use crate::launch::local::open_mpi::SessionGuard;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::conditions::resume_command;
+use crate::launch::sweep::estimate::roughly;
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::output::Json;
 
@@ -241,7 +243,11 @@ fn fleet(config: &AcceptConfig) -> Vec<FleetHost> {
     config.launch.hosts.all().iter().map(host).collect()
 }
 
-/// Prints the rounds for hosts that are all fit, with the first command of each.
+/// Shortest and longest time of a round, seconds: start and iterations of one job, whose round starts all at the same time.
+/// Rounds of eight simulated hosts took 18 s (results/accept-8-hosts).
+const ROUND_SECONDS: [u64; 2] = [15, 60];
+
+/// Prints the rounds for hosts that are all fit, with the first command of each kind.
 fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> {
     launcher.copy_commands().iter().for_each(|command| print_line(command));
     let folder = results_folder::absolute(&config.out)?.join(JOBS);
@@ -257,14 +263,24 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
     if config.launch.doctor {
         print_line("# facts: the checks of `ringmark doctor --quick`");
     }
+    if config.device == DeviceKind::Cuda && config.launch.device == DeviceChoice::Auto {
+        print_line("# GPUs are assumed, because a dry run does not query hosts; --device cpu plans for CPUs");
+    }
     let search = Search::new(fleet(config), config.criteria.clone(), SEED);
     let mut done: Vec<Measurement> = Vec::new();
+    let mut kinds: Vec<(String, RangeInclusive<u32>, String)> = Vec::new();
     for number in 1..=MAX_PLANNED as u32 {
         let Some(round) = search.next(&[], &done) else { break };
-        print_line(&format!("# round {number}, {}; the first command:", rounds::describe(&round)));
         let (job, name) = (&round.jobs[0], rounds::file_name(&round, number, 0));
         let hosts = runner.hosts(job);
-        print_line(&runner.launch(job, &hosts, &name).command_line(config.launch.starter));
+        let what = rounds::describe(&round);
+        match kinds.last_mut() {
+            Some((last, numbers, _)) if *last == what => *numbers = *numbers.start()..=number,
+            _ => {
+                let command = runner.launch(job, &hosts, &name).command_line(config.launch.starter);
+                kinds.push((what, number..=number, command));
+            }
+        }
         done.extend(round.jobs.iter().map(|job| Measurement {
             stage: round.stage,
             round: number,
@@ -275,7 +291,18 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
             state: None,
         }));
     }
-    print_line("# and more rounds for hosts and links that look slow");
+    let rounds = kinds.last().map_or(0, |(_, numbers, _)| *numbers.end());
+    let [shortest, longest] = ROUND_SECONDS.map(|each| roughly(Duration::from_secs(each * u64::from(rounds))));
+    print_line(&format!(
+        "# {rounds} rounds, about {shortest} to {longest}, and more rounds for hosts and links that look slow. The jobs of a \
+         round run at the same time"
+    ));
+    for (what, numbers, command) in kinds {
+        let (first, last) = numbers.into_inner();
+        let numbers = if first == last { format!("round {first}") } else { format!("rounds {first} to {last}") };
+        print_line(&format!("# {numbers}, {what}; the first command:"));
+        print_line(&command);
+    }
     Ok(())
 }
 

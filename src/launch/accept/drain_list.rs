@@ -29,7 +29,7 @@ impl From<PathBuf> for DrainList {
 }
 
 impl DrainList {
-    /// Writes the hosts that are unfit: commands that drain them if `starter` is Slurm, otherwise their names.
+    /// Writes the hosts that are unfit, and one of each two that an unfit link connects: commands that drain them if `starter` is Slurm, otherwise their names.
     pub fn write(&self, verdict: &Verdict, starter: Starter) -> anyhow::Result<()> {
         let text = drain_lines(verdict, matches!(starter, Starter::Slurm(_)));
         match self {
@@ -46,6 +46,10 @@ fn drain_lines(verdict: &Verdict, is_slurm: bool) -> String {
         if let Subject::Host(host) | Subject::Gpu(host, _) = part.subject {
             reasons.entry(host).or_insert(part);
         }
+    }
+    // One host of an unfit link is enough.
+    for (host, link) in verdict.usable_together().1 {
+        reasons.entry(host).or_insert(link);
     }
     let line = |(host, part): (usize, &Judged)| {
         let name = &verdict.hosts[host].name;

@@ -144,9 +144,9 @@ impl AxesSweep {
         if self.profile == SweepProfile::Quick {
             arguments.push("--quick".to_owned());
         }
-        // The memory that a GPU needs was not measured. Hosts that cannot be asked probably have GPUs.
+        // Hosts that cannot be asked probably have GPUs.
         let is_on_cpu = self.device == DeviceKind::Cpu && self.is_known_to_use_cpu;
-        let cost = if is_on_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
+        let cost = if is_on_cpu { cost } else { cost.on_gpus() };
         let job = PlannedJob::new(self.axes.title(run), run.case, files, arguments);
         PlannedJob { run: Some(run), threads, cost, ..job }
     }

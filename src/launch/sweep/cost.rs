@@ -3,7 +3,7 @@
 
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{BatchMemory, Case, DeviceKind, Dtype, PASSES_OF_TRAINING, Wire};
+use ringmark_core::dimension::{BatchMemory, Bytes, Case, DeviceKind, Dtype, PASSES_OF_TRAINING, RankMemory, Wire};
 
 /// Predicted cost of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,6 +15,8 @@ pub struct JobCost {
     pub dtype: Option<Dtype>,
     /// Memory figures if the ranks use the CPU.
     pub on_cpu: Option<CpuCost>,
+    /// Upper bound of the memory of a GPU, if it is known.
+    pub on_gpu: Option<Bytes>,
 }
 
 /// Images of an epoch.
@@ -70,7 +72,7 @@ pub struct CpuCost {
 
 impl JobCost {
     /// Placeholder for jobs of equal but unknown cost.
-    pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None };
+    pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None, on_gpu: None };
 
     /// Returns the cost of a training run of `case` on CPUs.
     pub fn for_training(train: &TrainConfig, case: Case) -> JobCost {
@@ -88,7 +90,15 @@ impl JobCost {
             work: PASSES_OF_TRAINING * samples * facts.gmacs_at(size),
             dtype: Some(dtype),
             on_cpu: Some(CpuCost { batch_size: batch_size.div_ceil(accumulate), memory }),
+            on_gpu: None,
         }
+    }
+
+    /// Returns the cost of the same run on GPUs, whose tensors take at most the memory of those on the CPU: 6.19 GB of a
+    /// bound of 8.1 GB for ResNet50-v1b in fp16 with batch size 128 (results/h200).
+    pub fn on_gpus(self) -> JobCost {
+        let bound = |cpu: CpuCost| Bytes(cpu.memory.for_batch(cpu.batch_size).0.saturating_sub(RankMemory::PROGRAM.0));
+        JobCost { on_cpu: None, on_gpu: self.on_cpu.map(bound), ..self }
     }
 
     /// Adds the validation at the ends of epochs to the cost of a training run of `iterations`.
@@ -107,6 +117,7 @@ impl JobCost {
             work: samples * facts.gmacs_at(size),
             dtype: Some(dtype),
             on_cpu: Some(CpuCost { batch_size, memory }),
+            on_gpu: None,
         }
     }
 }

@@ -154,6 +154,8 @@ pub fn lines<'a>(
         let available = available.map(|available| format!("; {} available here", gigabytes(available)));
         format!("memory: about {} per rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
     });
+    let of_gpu = jobs.clone().filter_map(|job| job.cost.on_gpu).max_by_key(|bound| bound.0);
+    let memory = memory.or(of_gpu.map(|bound| format!("memory: at most about {} per GPU", gigabytes(bound))));
     let on_cpu = jobs.clone().filter(|job| job.cost.on_cpu.is_some());
     let emulated = on_cpu.filter_map(|job| job.cost.dtype).find(|dtype| is_emulated(*dtype, machine.environment));
     let emulation = emulated.map(|dtype| {
@@ -212,7 +214,7 @@ fn time<'a>(
 }
 
 /// Formats a duration as `50 s`, `12 min` or `3.5 h`.
-fn roughly(duration: Duration) -> String {
+pub fn roughly(duration: Duration) -> String {
     match duration.as_secs_f64() {
         seconds if seconds < 90.0 => format!("{seconds:.0} s"),
         seconds if seconds < 5400.0 => format!("{:.0} min", seconds / 60.0),
@@ -323,9 +325,11 @@ mod tests {
         expect!["memory: about 1.7 GB per rank, 3.4 GB for 2 ranks on a host; 18.2 GB available here"]
             .assert_eq(&lines[0]);
         expect!["time: about 71 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
-        let on_gpu = PlannedJob { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        expect!["time: about 15 s to 16 s on GPUs, estimated from FLOPs until iterations are measured"]
-            .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
+        let on_gpu = PlannedJob { cost: jobs[0].cost.on_gpus(), ..jobs[0].clone() };
+        expect![[r#"
+            memory: at most about 1.0 GB per GPU
+            time: about 15 s to 16 s on GPUs, estimated from FLOPs until iterations are measured"#]]
+        .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
             memory: about 1.3 GB per rank; 18.2 GB available here

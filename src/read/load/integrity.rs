@@ -58,14 +58,17 @@ pub struct Outputs {
     pub stale: Vec<Problem>,
     /// Notes about files that could not be compared.
     pub notes: Vec<String>,
+    /// What to do about a stale file.
+    fix: &'static str,
 }
 
 impl Outputs {
     /// Compares the files of extract in the folder `root`, whose names begin with `name`. The result file must have the
     /// figures of `result`, but its wording may be that of another version. Files with the other `endings` must have the
-    /// hashes that it contains.
-    pub fn read(root: &Path, name: &str, result: &str, endings: &[&str]) -> Outputs {
-        let mut outputs = Outputs::default();
+    /// hashes that it contains. `are_runs_intact` is false if files of runs were changed.
+    pub fn read(root: &Path, name: &str, result: &str, endings: &[&str], are_runs_intact: bool) -> Outputs {
+        let fix = if are_runs_intact { "extract again" } else { "restore the files of the runs" };
+        let mut outputs = Outputs { fix, ..Outputs::default() };
         let mut hashes = None;
         let name = written_name(root, name);
         let result_file = format!("{name}{RESULT_ENDING}");
@@ -94,7 +97,7 @@ impl Outputs {
 
     fn add(&mut self, file: String, is_same: bool, problem: &str) {
         self.compared += 1;
-        self.stale.extend((!is_same).then(|| Problem::in_file(file, format!("{problem}: extract again"))));
+        self.stale.extend((!is_same).then(|| Problem::in_file(file, format!("{problem}: {}", self.fix))));
     }
 }
 

@@ -139,7 +139,15 @@ fn with_out_folder(command: &[String], root: &Path) -> Vec<String> {
         (false, Some(typed)) if !is_root(typed) => format!("--out={}", out()),
         _ => word.clone(),
     };
-    command.iter().map(word).collect()
+    let mut words: Vec<String> = command.iter().map(word).collect();
+    if let Some(program) = words.first_mut() {
+        let path = Path::new(program);
+        // The path of another machine or folder.
+        if let Some(name) = path.file_name().filter(|_| !path.is_file()) {
+            *program = name.to_string_lossy().into_owned();
+        }
+    }
+    words
 }
 
 /// Returns the problem for a run that the sweep in its folder did not write.

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ringmark_core::accept::JOURNAL;
 use ringmark_core::benchmark::{BenchmarkKind, RECORDS, RecordFormat};
+use ringmark_core::goodput::GOODPUT;
 use ringmark_core::keyword_enum;
 use ringmark_core::shell;
 
@@ -78,6 +80,14 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
 fn record_below(root: &Path, is_of: impl Fn(&RecordFormat, &Path) -> bool) -> Option<&'static RecordFormat> {
     let files: Vec<PathBuf> = files_below(root, 1).iter().map(|file| below(root, file)).collect();
     RECORDS.iter().find(|format| files.iter().any(|file| is_of(format, file)))
+}
+
+/// Returns the command that wrote a result which only `ringmark report` reads.
+pub(super) fn reported_only(root: &Path) -> Option<&'static str> {
+    [(GOODPUT, "goodput"), (JOURNAL, "accept")]
+        .into_iter()
+        .find(|(file, _)| root.join(file).is_file())
+        .map(|(_, it)| it)
 }
 
 /// Suggests the intended folder if this one contains no runs.
