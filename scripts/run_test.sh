@@ -21,7 +21,12 @@ for index in "${!arguments[@]}"; do
     case ${arguments[index]} in
         --out) out=${arguments[index + 1]:-} ;;
         --out=*) out=${arguments[index]#--out=} ;;
-        --dry-run | --help | -h) extract=no ;;
+        --dry-run) extract=no ;;
+        --help | -h)
+            sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+            echo "After the first run, target/release/ringmark sweep --help lists the options."
+            exit
+            ;;
         --quick | --profile | --profile=*) profile=() ;;
     esac
 done

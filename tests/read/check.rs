@@ -153,6 +153,22 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// After a change of the figures or files of extract, `ringmark extract FOLDER` updates these results.
+#[test]
+fn committed_files_are_those_that_extract_writes() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    for name in ["cpu-2-cores", "suite-2-cores", "score-2-cores", "score-language-models", "llm-2-cores"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        succeeds(ringmark("extract").arg(results.join(name)).arg("--out").arg(folder.path()));
+        let written: Vec<_> = fs::read_dir(folder.path()).expect("files").map(|file| file.expect("a file")).collect();
+        assert!(written.len() > 1, "{name}: {written:?}");
+        for file in written {
+            let committed = fs::read_to_string(results.join(name).join(file.file_name())).expect("a committed file");
+            assert!(fs::read_to_string(file.path()).expect("written") == committed, "{name}: {:?}", file.file_name());
+        }
+    }
+}
+
 #[test]
 fn results_that_only_report_shows_are_named() {
     let result = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/goodput-4-hosts");

@@ -70,7 +70,7 @@ fn judge(state: &State, drift: Vec<Drift>, findings: &[Finding], done: &[Measure
         problem.map_or_else(
             || {
                 let reason = if measured[host] > 0 && !state.is_compared(host) {
-                    Some("fewer than three hosts with this hardware: nothing to compare with")
+                    Some("fewer than three hosts with this hardware: nothing to compare with: add --reference or --criteria")
                 } else {
                     is_undecided(host).then_some("the run ended before it was measured often enough")
                 };

@@ -70,11 +70,13 @@ impl Verdict {
         lines
     }
 
-    /// Returns a line of the hosts that were not tested, if there are any.
+    /// Returns a line of the hosts that were not tested, with the reason for the first, if there are any.
     pub fn not_tested(&self) -> Option<String> {
         let mut names = self.untested_hosts().peekable();
         names.peek()?;
-        Some(format!("not tested: {}", compact(names)))
+        let untested = self.hosts.iter().find(|host| host.fitness == Fitness::NotTested);
+        let reason = untested.and_then(|host| host.evidence.first()).map(|why| format!(": {}", why.text));
+        Some(format!("not tested: {}{}", compact(names), reason.unwrap_or_default()))
     }
 
     /// Returns the names of the stages that are not complete, if there are any.

@@ -196,20 +196,20 @@ impl AxesSweep {
     /// kv-stores unless `ring` is the only one.
     pub fn describe_axes(&self) -> String {
         let Axes { models, dtypes, batch_sizes, sequence_lengths, batch_factors, kv_stores, cases, runs } = &self.axes;
-        let (cases, dtypes) = (joined(cases, " "), joined(dtypes, " "));
+        let (cases, dtypes) = (joined(cases, " "), joined(dtypes, ","));
         let factors = batch_factors.iter().map(|(model, factor)| format!(" ({model}: x {factor})"));
         let batch = match batch_sizes {
             BatchSizes::Global(samples) => format!("global batch {samples}"),
-            _ => format!("batch {}{}", batch_sizes.texts(models).join(" "), factors.collect::<String>()),
+            _ => format!("batch {}{}", batch_sizes.texts(models).join(","), factors.collect::<String>()),
         };
         let tokens = match sequence_lengths[..] {
             [] => String::new(),
-            _ => format!(" x {} tokens", joined(sequence_lengths, " ")),
+            _ => format!(" x {} tokens", joined(sequence_lengths, ",")),
         };
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         let kv_stores = match kv_stores[..] {
             [KvStore::Ring] => String::new(),
-            _ => format!(", strategy {}", joined(kv_stores, " ")),
+            _ => format!(", strategy {}", joined(kv_stores, ",")),
         };
         let runs = count(*runs, "run");
         format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" and "))

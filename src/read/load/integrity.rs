@@ -58,7 +58,7 @@ pub struct Outputs {
     pub stale: Vec<Problem>,
     /// Notes about files that could not be compared.
     pub notes: Vec<String>,
-    /// What to do about a stale file.
+    /// Advice for a stale file.
     fix: &'static str,
 }
 

@@ -295,7 +295,10 @@ impl<'a> State<'a> {
     pub fn is_compared(&self, host: usize) -> bool {
         let pairs = self.comparisons.pairs.keys().map(|((of, _), _)| of);
         let alone = self.comparisons.alone.keys().map(|(of, ..)| of);
-        alone.chain(pairs).any(|of| *of == self.hardware[host])
+        let alike = self.hardware.iter().filter(|of| **of == self.hardware[host]).count();
+        let has_values = !self.criteria.minimum.is_empty() || !self.criteria.reference.is_empty();
+        // Of two hosts that differ, either could be the slow one.
+        has_values || (alike > 2 && alone.chain(pairs).any(|of| *of == self.hardware[host]))
     }
 
     /// Returns the largest of the smallest losses that the comparisons of single hosts find, as a share.

@@ -44,8 +44,8 @@ fn clean_fleets_have_no_false_alarm() {
             let fleet = fleet(hosts, seed, []);
             let (verdict, _) = fleet.accept(&search(&fleet));
             match hosts {
-                // Two GPUs of one host are not compared, but four of two hosts are.
-                1 => assert!(verdict.hosts.iter().all(|host| host.fitness == Fitness::NotTested), "{verdict:?}"),
+                // Of two hosts that differ, either could be the slow one.
+                1 | 2 => assert!(verdict.hosts.iter().all(|host| host.fitness == Fitness::NotTested), "{verdict:?}"),
                 _ => assert_eq!(named(&verdict), [], "{hosts} hosts, seed {seed}"),
             }
             assert_eq!(verdict.unfinished, []);

@@ -27,7 +27,7 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
     check_axes(sweep, train).map_err(usage)?;
     // Other hosts may have a file that this machine lacks.
     let is_here = sweep.launch.hosts.all().iter().all(|host| host.name == "localhost");
-    for init in train.init.iter().filter(|init| is_here && !init.exists()) {
+    if let Some(init) = train.init.as_ref().filter(|init| is_here && !init.exists()) {
         bail!(usage(anyhow!("--init {}: file not found: correct the path", init.display())));
     }
     for RunName { case, model, batch, kv_store, .. } in sweep.axes.runs() {

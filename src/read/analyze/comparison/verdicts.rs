@@ -324,7 +324,7 @@ impl ComparedCase {
         self.base_is_reliable && self.test_is_reliable
     }
 
-    /// Removes the intervals: the same runs on both sides say nothing about a difference.
+    /// Removes the intervals, because both sides are the same runs.
     fn declare_same(&mut self) {
         self.verdict = Verdict::NoDifference;
         self.note = None;

@@ -137,7 +137,7 @@ fn table(series: &PageSeries, cases: &[CaseTimes]) -> Table {
     let columns = vec![
         Column::text("case"),
         Column::numbers("run", ""),
-        Column::numbers("iterations", ""),
+        Column::numbers("measured", ""),
         Column::numbers("warm-up", "").minor(),
         Column::numbers("shortest", "ms").minor(),
         Column::numbers("p50", "ms"),
@@ -150,7 +150,8 @@ fn table(series: &PageSeries, cases: &[CaseTimes]) -> Table {
     let rows = cases.iter().flat_map(|case| {
         case.runs.iter().map(|(run, measured, times)| {
             let mut cells = vec![case.name.clone(), run.to_string()];
-            cells.extend([measured.figures.timed, measured.figures.warmup].map(|number| number.to_string()));
+            let warmup = measured.figures.warmup;
+            cells.extend([measured.figures.timed.saturating_sub(warmup), warmup].map(|number| number.to_string()));
             let [shortest, longest] = times.ends;
             let [p50, p75, p90, p95] = times.percentiles;
             cells.extend([shortest, p50, p75, p90, p95, longest].map(four_digits));

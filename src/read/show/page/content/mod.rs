@@ -112,8 +112,8 @@ fn section(setting: &Setting, published: bool) -> Section {
     let mut blocks = scaling::kv_stores(setting);
     blocks.push(scaling::block(setting, published));
     blocks.extend(split::block(setting));
-    blocks.extend(extra_tables::blocks(setting));
     blocks.extend(scaling_loss::block(setting));
+    blocks.extend(extra_tables::blocks(setting));
     blocks.extend(economy::blocks(setting));
     blocks.extend(traced_step::blocks(setting));
     blocks.extend(learning::block(setting));
