@@ -190,3 +190,22 @@ fn incomplete_options_are_refused() {
         |options| refused(ringmark("run").args(words(options)), 2),
     );
 }
+
+#[test]
+fn known_launchers_start_once_per_host_or_job() {
+    let dry_run = |cases: &str, program: &str| {
+        let options = "--hosts a:8,b:8 --device cuda --dtype bf16 --batch-size 4 --lines nanogpt --no-doctor --dry-run";
+        ringmark(&format!("run {options} --cases {cases} -- {program}"))
+    };
+    let torchrun = "torchrun --nproc-per-node={ranks_per_host}";
+    let plan = succeeds(&mut dry_run("1n8g", &format!("{torchrun} train.py")));
+    assert!(plan.contains("# program, one per host: torchrun "), "{plan}");
+    let plan = succeeds(&mut dry_run("1n8g", "deepspeed train.py"));
+    assert!(plan.contains("# program, one per job: deepspeed "), "{plan}");
+    let connected = "--nnodes={nodes} --node-rank={node} --master-addr={master} --master-port={port}";
+    succeeds(&mut dry_run("1n8g,2n8g", &format!("{torchrun} {connected} train.py")));
+    let error = refused(&mut dry_run("2n8g", &format!("{torchrun} train.py")), 2);
+    assert!(error.contains("torchrun connects several hosts only with --nnodes={nodes} "), "{error}");
+    let error = refused(&mut dry_run("1n1g,1n8g", "deepspeed train.py"), 2);
+    assert!(error.contains("the command is the same in all 2 cases") && error.contains("write {ranks} "), "{error}");
+}

@@ -1,11 +1,14 @@
 //! Summary at the end of a sweep, from generated folders.
 
+use std::path::Path;
+
 use expect_test::expect;
 use ringmark::read::extract::summary;
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{Phase, Phases, Seconds};
 
 use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{ringmark, succeeds};
 
 /// Returns the paragraph below the table.
 fn line(folder: &Folder) -> String {
@@ -101,4 +104,13 @@ fn conclusion_names_the_straggler() {
     let line = line(&folder);
     expect!["1n4g: speedup 2.77 of 4, efficiency 69 %; most of the loss is waiting for rank 3 on host a"]
         .assert_eq(&line);
+}
+
+/// Compute, the third part, has a wide interval.
+#[test]
+fn part_with_a_wide_interval_may_be_the_largest() {
+    let result = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/llm-2-cores");
+    let report = succeeds(ringmark("report").arg(result));
+    let conclusion = report.lines().find(|line| line.starts_with("- 1n2g: speedup ")).expect("a conclusion");
+    expect!["- 1n2g: speedup 1.94 of 2, efficiency 97 %; the largest parts of the loss are transfer (all-reduce not hidden by backward, with all ranks ready), 43 %, and compute (forward and backward slower than the base's), 19 %: which is larger is uncertain"].assert_eq(conclusion);
 }

@@ -21,11 +21,11 @@ use crate::output;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  ringmark run --model gpt2-124m --batch-size 12 --sequence-length 1024 --lines nanogpt --start host -- torchrun --nproc-per-node={ranks_per_host} train.py
+  ringmark run --model gpt2-124m --global-batch 480 --sequence-length 1024 --lines nanogpt -- torchrun --nproc-per-node={ranks_per_host} train.py
       nanoGPT on one GPU and on all of this machine, several runs each; then extract, diff, report and predict
   ringmark run --hosts a:8,b:8 --cases 1n8g,2n8g --batch-size 64 --lines '(?P<ms>[0-9.]+) ms' -- python train.py --batch={batch}
       one process per GPU, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-  ringmark run --cases 1n4g --batch-size 32 --lines horovod --start job -- horovodrun -np {ranks} python synthetic.py
+  ringmark run --cases 1n4g --batch-size 32 --lines horovod -- horovodrun -np {ranks} python synthetic.py
       a program that starts the ranks itself
 
 Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
@@ -56,13 +56,25 @@ fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
     cases
 }
 
-/// Rejects a program that starts all ranks itself with the same command in several cases.
-fn check_placeholders(command: &CommandLine, start: ProgramStart, cases: usize) -> anyhow::Result<()> {
+/// Rejects a program that starts all ranks itself with the same command in several cases, and torchrun on several hosts
+/// without their connection.
+fn check_placeholders(command: &CommandLine, start: ProgramStart, cases: &[Case]) -> anyhow::Result<()> {
+    let nodes = cases.iter().map(|case| case.nodes).max().unwrap_or(1);
+    let cases = cases.len();
     let needed = match start {
         ProgramStart::Rank => return Ok(()),
         ProgramStart::Host => "{ranks_per_host}",
         ProgramStart::Job => "{ranks}",
     };
+    let is_torchrun = command.0.first().is_some_and(|program| program.ends_with("torchrun"));
+    let has_hosts = ["--nnodes", "--rdzv", "--master"]
+        .iter()
+        .any(|option| command.0.iter().any(|word| word.replace('_', "-").starts_with(option)));
+    ensure!(
+        nodes < 2 || !is_torchrun || has_hosts,
+        "torchrun connects several hosts only with --nnodes={{nodes}} --node-rank={{node}} --master-addr={{master}} \
+         --master-port={{port}}: add them before the script"
+    );
     let has_ranks = ["{ranks", "{hosts}", "{case}"].iter().any(|name| command.0.iter().any(|word| word.contains(name)));
     ensure!(
         cases < 2 || has_ranks,
@@ -128,7 +140,7 @@ impl RunOptions {
         let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         ensure!(sweep.trace_runs == 0, usage(anyhow!("--trace-runs needs ringmark's own step: omit it")));
         let start = if typed("start") { run.start } else { ProgramStart::usual(&command) };
-        check_placeholders(&command, start, sweep.axes.cases.len()).map_err(usage)?;
+        check_placeholders(&command, start, &sweep.axes.cases).map_err(usage)?;
         if !typed("dtype") {
             output::print_note(&format!(
                 "note: no --dtype is given: the program's precision is recorded as {}",

@@ -188,10 +188,12 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "`--model NAME`; `ringmark sweep --help` lists the networks",
     "--gc-threshold" => "`--gradient-compression 2bit:{}` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
-    "--bs" | "--batch" | "-b" | "--batch_size" | "--train-batch-size" | "--per-device-train-batch-size"
+    "--bs" | "--batch" | "-b" | "--batch_size" | "--per-device-train-batch-size"
         | "--per-gpu-batch-size" | "--local-batch-size" | "--batch-size-per-device"
         | "--batch-size-per-gpu"
         => "`--batch-size {}` is the number of images or sequences per GPU and iteration",
+    "--train-batch-size"
+        => "`--global-batch {}` is the number of images or sequences of all ranks (DeepSpeed), `--batch-size` that of one",
     "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
     "--use-distributed-optimizer" => "`--strategy zero1` divides the states of the optimizer among the ranks",
     "--zero" | "--zero-stage" | "--deepspeed" | "--deepspeed-config" | "--ds-config"

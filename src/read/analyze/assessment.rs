@@ -118,8 +118,8 @@ impl Assessment {
     }
 
     /// Returns the level of trust with its reasons: `Sound: runs vary by 0.1 % (CV); all 3 runs count`.
-    pub fn sentence(&self) -> String {
-        let (trust, reasons) = self.trust(0);
+    pub fn sentence(&self, problems: usize) -> String {
+        let (trust, reasons) = self.trust(problems);
         format!("{}: {}", trust.text(), reasons.join("; "))
     }
 

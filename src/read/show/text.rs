@@ -71,15 +71,15 @@ impl Medium {
     }
 }
 
-/// Builds a section of results, with the trust in them below its title. Warnings follow the figures on a terminal and
+/// Builds a section of results, with the trust in them below its title, given the number of problems of the folder. Warnings follow the figures on a terminal and
 /// precede them on a page.
 pub fn section(
     medium: Medium,
     mut title: Vec<String>,
     figures: Vec<Paragraph>,
-    assessment: Assessment,
+    (assessment, problems): (Assessment, usize),
 ) -> Vec<Paragraph> {
-    let trust = assessment.sentence();
+    let trust = assessment.sentence(problems);
     let unreliable = Paragraph::Unreliable(assessment.unreliable_sentences());
     let warnings = vec![unreliable, Paragraph::Warnings(assessment.warnings)];
     let parts = match medium {

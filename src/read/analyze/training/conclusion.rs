@@ -48,18 +48,23 @@ fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
     if seconds <= 0.0 {
         return Some("no scaling loss".to_owned());
     }
+    // The margins of two parts are combined as those of independent values.
+    let margin = |one: Difference, other: Difference| one.margin.unwrap_or(0.0).hypot(other.margin.unwrap_or(0.0));
     // The two parts of compute can cancel out through noise; the total is then more accurate.
     let largest = |parts: &[(LossPart, Difference)]| {
         let mut parts = parts.to_vec();
         parts.sort_by(|(_, one), (_, other)| other.seconds.total_cmp(&one.seconds));
-        let is_significant = parts.first()?.1.margin.is_some_and(|margin| parts[0].1.seconds > margin);
-        is_significant.then(|| (parts[0], parts.get(1).copied()))
+        let (_, first) = *parts.first()?;
+        // A small part with a wide interval may be the largest, too.
+        let rivals = parts[1..].iter().copied();
+        let rival = rivals.into_iter().find(|(_, other)| first.seconds - other.seconds <= margin(first, *other));
+        first.margin.is_some_and(|margin| first.seconds > margin).then(|| (parts[0], rival))
     };
     let finest = loss.loss.finest();
     if finest.is_empty() {
         return None;
     }
-    let Some(((part, largest), second)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
+    let Some(((part, largest), rival)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
         return Some("the runs vary too much to locate the loss".to_owned());
     };
     let share = loss.loss.share(largest.seconds)?;
@@ -70,11 +75,7 @@ fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
         part => format!("{} ({})", part.name(), part.meaning()),
     };
     let what = describe(part);
-    // The margins of two parts are combined as those of independent values.
-    let margin = |one: Difference, other: Difference| one.margin.unwrap_or(0.0).hypot(other.margin.unwrap_or(0.0));
-    if let Some((other, second)) =
-        second.filter(|(_, second)| largest.seconds - second.seconds <= margin(largest, *second))
-    {
+    if let Some((other, second)) = rival {
         return Some(format!(
             "the largest parts of the loss are {what}, {:.0} %, and {}, {:.0} %: which is larger is uncertain",
             100.0 * share,

@@ -28,7 +28,12 @@ const LEGEND: [&str; 4] = [
 pub fn text(result: &ResultFolder, published: Vec<Paragraph>, medium: Medium) -> String {
     let by_size = batch_sizes::tables(result.scoring(), &result.shortages);
     let section = |(group, by_size): (&ScoreGroup, BatchTable)| {
-        text::section(medium, title(group), tables(&by_size, ExtraRows::Spread, medium), group.assessment())
+        text::section(
+            medium,
+            title(group),
+            tables(&by_size, ExtraRows::Spread, medium),
+            (group.assessment(), result.problems.len()),
+        )
     };
     let mut text = vec![Paragraph::Title(result.name.clone())];
     text.extend(result.scoring().iter().zip(by_size).flat_map(section));

@@ -51,7 +51,9 @@ pub fn text(result: &ResultFolder, price: Option<&Price>, published: Option<Vec<
     let others = result.shortages.iter().filter(|shortage| !shown.contains(shortage));
     let others: Vec<String> = others.map(Shortage::to_string).collect();
     text.extend((!others.is_empty()).then_some(Paragraph::Note(others)));
-    text.extend(result.training().iter().flat_map(|group| section(group, price, with_dlperf, medium)));
+    text.extend(
+        result.training().iter().flat_map(|group| section((group, result.problems.len()), price, with_dlperf, medium)),
+    );
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
     text.extend(published.into_iter().flatten());
     let warnings = [&format!("the lines that begin with {}", medium.warning()), "the warnings above"];
@@ -101,7 +103,12 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
 
 /// Returns the speeds, followed by every table that has figures. Those of a quick profile are omitted on a terminal
 /// unless `--explain` is given.
-fn section(group: &TrainingGroup, price: Option<&Price>, with_dlperf: bool, medium: Medium) -> Vec<Paragraph> {
+fn section(
+    (group, problems): (&TrainingGroup, usize),
+    price: Option<&Price>,
+    with_dlperf: bool,
+    medium: Medium,
+) -> Vec<Paragraph> {
     let is_short = group.is_quick() && matches!(medium, Medium::Terminal { is_explained: false, .. });
     let mut figures = vec![Paragraph::Table(speeds(group, with_dlperf))];
     figures.extend(unlike_devices(group).map(|note| Paragraph::Note(vec![note])));
@@ -159,7 +166,7 @@ fn section(group: &TrainingGroup, price: Option<&Price>, with_dlperf: bool, medi
     let unclear = unclear.filter(|_| !is_short);
     figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));
     figures.extend(is_short.then(|| Paragraph::Note(vec![LEFT_OUT.to_owned()])));
-    text::section(medium, title(group), figures, group.assessment())
+    text::section(medium, title(group), figures, (group.assessment(), problems))
 }
 
 /// Returns the lines that explain columns, and those that explain signs in cells: first those of `marked` runs, then

@@ -50,7 +50,7 @@ pub fn section(goodput: &Goodput) -> Section {
         goodput;
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
     let note = format!(
-        "{what}, {case}, {} {unit}/s without failures. Failures ({}) of the whole job every {} on average, seed {failure_seed}. \
+        "{what}, {case}, {} {unit}/s without failures. A failure ({}) every {} on average, seed {failure_seed}. \
          Best interval between checkpoints: {} (Daly, and at least the time to write one; Young {}).",
         four_digits(undisturbed_speed.0),
         kinds.join(", "),
@@ -105,14 +105,15 @@ fn other_speed(goodput: &Goodput) -> String {
         .filter(is_other)
         .map(|IntervalResult { requested, measured, .. }| {
             let ratio = ratio(measured);
-            format!("{} {} ({requested})", percent(ratio.abs()), if ratio > 0.0 { "more" } else { "less" })
+            format!("{requested}: {} {} time", percent(ratio.abs()), if ratio > 0.0 { "more" } else { "less" })
         })
         .collect();
     if each.is_empty() {
         return String::new();
     }
     format!(
-        "warning: iterations took {} time than without failures: repeat on an otherwise idle machine, with more --runs and --iters",
+        "warning: an iteration took more or less time than without failures ({}): repeat on an otherwise idle machine, with \
+         more --runs and --iters",
         each.join(", ")
     )
 }
