@@ -254,7 +254,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
     let stdout = succeeds_silently(&mut sandbox.short_sweep(&more));
-    expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8 16, fp32 bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8,16, fp32,bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
     for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
         assert!(stdout.contains(&format!("\n1n1g {title} run 1 of 1: {speed} images/s")), "{stdout}");
@@ -312,7 +312,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
     let stdout = succeeds_silently(&mut sweep("--kv-stores ring,device --resume"));
-    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring,device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
         1n1g is measured once, with ring, and is the base of all strategies
         2 of 3 runs are finished"#]]

@@ -15,6 +15,7 @@ use crate::launch::local::environment::{set_arguments, typed_arguments};
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::goodput::{GoodputConfig, Interval};
 use crate::launch::sweep::plan::{BatchSizes, reject_duplicates};
+use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,6 +88,12 @@ impl GoodputOptions {
         );
         reject_duplicates("--failures", &kinds, "").map_err(usage)?;
         reject_duplicates("--checkpoint-intervals", &self.checkpoint_intervals, "").map_err(usage)?;
+        if self.duration < self.mtbf {
+            output::print_note(&format!(
+                "note: --duration {} s is shorter than --mtbf {} s: most runs will have no failure",
+                self.duration, self.mtbf
+            ));
+        }
         let mut typed = typed_arguments();
         if !typed.iter().any(|word| word.to_string_lossy().starts_with("--out")) {
             // For the command that resumes.

@@ -33,11 +33,12 @@ macro_rules! hints {
 pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "-np" | "--np" | "-n" | "--num-proc" | "--ntasks" | "--world-size" => RANKS,
     "--nproc-per-node" | "--nproc" | "--nprocs" | "-g" | "--ngpus" | "--num-gpus" | "--gpus-per-node"
-        | "--ntasks-per-node" | "--npernode" | "-npernode" | "--ppr" | "--gpu-num-per-node"
+        | "--ntasks-per-node" | "--npernode" | "-npernode" | "--ppr" | "--gpu-num-per-node" | "--devices"
         => RANKS,
     "-N" | "--nnodes" | "--nodes" | "--num-nodes"
         => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} of them",
     "--num-gpus-per-node" | "--slots" | "--slots-per-host" => "`--hosts a:{},b:{}` gives every host {} ranks",
+    "--include" | "--exclude" => "`--hosts a:8,b:8` lists the hosts, and `--gpus 0,1` the GPUs of each host",
     "--master-addr" | "--master-port" | "--rdzv-endpoint" | "--dist-url" | "--local-addr"
         => "not needed: `--hosts a:8,b:8` is enough; mpirun starts and connects the ranks",
     "--rdzv-backend" | "--rdzv-id" | "--rdzv-conf" | "--multiprocessing-distributed"
@@ -182,6 +183,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--compression" => "`--gradient-compression fp16`, or another keyword",
     "--threads" | "--num-workers" | "--workers" | "-j"
         => "`--decode-threads N` is the number of decoder threads per rank",
+    "--wandb" | "--wandb-log" | "--wandb-project" | "--wandb-run-name" | "--tensorboard" | "--tensorboard-dir"
+        => "not needed: every iteration is in the record of the run; `ringmark extract FOLDER --format csv` exports figures",
     "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" | "--loss-print-every-n-iter"
         => "not needed: every iteration is printed",
     "--network" | "--num-layers" | "--arch" | "-a" | "--model-name" | "--backbone"
@@ -327,6 +330,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--kv-store", &["zero0", "zerostage0", "noshard"], "`--strategy ddp`"),
     ("--kv-store", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
     ("--kv-store", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
+    ("--launcher", &["pdsh", "openmpi", "mpich", "mvapich", "impi", "ssh"], "`--launcher mpirun`, the default"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),

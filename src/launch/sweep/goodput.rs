@@ -84,6 +84,9 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
     let printer = Printer { mark: "", to_error: config.json.is_instead() };
     let measurement = Measurement { config, printer };
     if config.train.sweep.launch.dry_run {
+        let run = config.train.sweep.axes.runs()[0];
+        let out = config.train.sweep.out.display();
+        printer.line(&format!("# goodput of {}, {}; logs and records in {out}", run.point(), run.case));
         printer.line("# runs without failures, for the speed and the cost of a checkpoint:");
         measurement.train(&measurement.undisturbed())?;
         printer.line(&measurement.later_runs());
