@@ -4,6 +4,7 @@
 #   scripts/run_test.sh [BATCH=128] [fp32|tf32|fp16|bf16] [options of `ringmark sweep`]
 #   scripts/run_test.sh --quick
 #
+# After the first run, target/release/ringmark sweep --help lists the options.
 # Uses DLPerf's profile (5 runs of 120 iterations) on any device, unless an option selects another.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -22,11 +23,7 @@ for index in "${!arguments[@]}"; do
         --out) out=${arguments[index + 1]:-} ;;
         --out=*) out=${arguments[index]#--out=} ;;
         --dry-run) extract=no ;;
-        --help | -h)
-            sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
-            echo "After the first run, target/release/ringmark sweep --help lists the options."
-            exit
-            ;;
+        -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
         --quick | --profile | --profile=*) profile=() ;;
     esac
 done

@@ -51,9 +51,6 @@ impl Json {
     /// Called before any work is done.
     pub fn check(&self, inputs: &[&Path]) -> anyhow::Result<()> {
         let Json::File(path) = self else { return Ok(()) };
-        let folder = path.parent().map_or(Path::new("."), if_empty);
-        let check = ensure_folder(folder).with_context(|| format!("--json {} cannot be written", path.display()));
-        check.map_err(usage)?;
         check_target("--json", path, inputs)
     }
 

@@ -19,7 +19,6 @@ use crate::read::extract;
 use crate::read::load::checked_run::CheckedRun;
 use crate::read::load::folder::{self, Found, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
-use crate::read::load::problem::Problem;
 use crate::read::results;
 use crate::read::show::check::CheckedResult;
 
@@ -82,7 +81,7 @@ fn check_sweep(root: &Path, found: Found) -> anyhow::Result<CheckedResult> {
     })?;
     let benchmark = found.benchmark(root)?;
     let usable: BTreeSet<RunName> = found.runs.iter().map(|run| run.name).collect();
-    let result = results::read_sweep(root, found, None)?;
+    let mut result = results::read_sweep(root, found, None)?;
     let read = match &result.sweep {
         SweepGroups::Training(_) => CheckedRun::read::<RunRecord>,
         SweepGroups::Score(_) => CheckedRun::read::<ScoreRecord>,
@@ -93,11 +92,11 @@ fn check_sweep(root: &Path, found: Found) -> anyhow::Result<CheckedResult> {
     let endings: Vec<&str> = extract::other_files(&result).iter().map(|(ending, _)| *ending).collect();
     let result_file = results::result_file(&result, BTreeMap::new())?;
     let outputs = Outputs::read(root, &folder::name_of(root)?, &result_file, &endings, integrity.changes.is_empty());
+    // The result file is that of the sweep alone.
     let records = results::read_records(root, result.name.clone())?;
-    let problems: Vec<Problem> =
-        result.problems.iter().chain(records.iter().flat_map(|records| &records.problems)).cloned().collect();
+    result.problems.extend(records.into_iter().flat_map(|records| records.problems));
     let checks = vec![
-        checks::complete(&manifest, &usable, &problems, &runs),
+        checks::complete(&manifest, &usable, &result.problems, &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
         checks::reliable(&result.assessment(), &runs),

@@ -124,6 +124,7 @@ impl AcceptOptions {
         Ok(AcceptConfig {
             soak: self.soak.map(Duration::from_secs),
             device: machine.kind(&launch),
+            assumes_gpus: machine.assumes_gpus(&launch),
             launch,
             out: self.out.unwrap_or_else(|| results_folder::default_path("accept", SystemTime::now())),
             resume: self.resume,

@@ -322,9 +322,10 @@ impl Machine {
         launch.processors.get(&self.other_first_host(launch)?.name)
     }
 
-    /// Returns true if the first host is another machine that a dry run does not query.
-    fn assumes_gpus(&self, launch: &LaunchConfig) -> bool {
-        launch.dry_run && launch.starter == Starter::Mpirun && self.other_first_host(launch).is_some()
+    /// Returns true if GPUs are assumed, because the first host is another machine that a dry run does not query.
+    pub(super) fn assumes_gpus(&self, launch: &LaunchConfig) -> bool {
+        let is_unknown = self.other_first_host(launch).is_some() && self.first_host(launch).is_none();
+        launch.dry_run && launch.starter == Starter::Mpirun && launch.device == DeviceChoice::Auto && is_unknown
     }
 
     /// Returns the device kind that ranks will use, as far as this machine can determine it.
@@ -351,9 +352,8 @@ impl Machine {
     /// Returns `cpu` or the name of the GPUs that ranks will use, or the choice if this machine cannot determine it.
     pub(super) fn device_name(&self, launch: &LaunchConfig) -> String {
         let known = self.first_host(launch).unwrap_or(&self.processors).gpu_name.clone();
-        let is_assumed = self.first_host(launch).is_none() && self.assumes_gpus(launch);
         match self.kind(launch) {
-            DeviceKind::Cuda if is_assumed && launch.device == DeviceChoice::Auto => {
+            DeviceKind::Cuda if self.assumes_gpus(launch) => {
                 "cuda (assumed in a dry run; --device cpu plans for CPUs)".to_owned()
             }
             DeviceKind::Cuda => known.unwrap_or_else(|| DeviceKind::Cuda.to_string()),

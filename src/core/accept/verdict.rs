@@ -90,21 +90,23 @@ impl Verdict {
         let fit = self.hosts.iter().filter(|host| host.fitness == Fitness::Fit).filter_map(|host| host.subject.host());
         let mut usable: Vec<usize> = fit.filter(|host| !has_unfit_gpu(*host)).collect();
         let mut left_out = Vec::new();
-        let unfit_links = || self.links.iter().filter(|link| link.fitness == Fitness::Unfit);
-        loop {
-            let usable_now = usable.clone();
-            let is_usable = &|end: usize| usable_now.contains(&end);
-            let links_of = |host: usize| {
-                unfit_links().filter(move |link| match link.subject {
-                    Subject::Link(one, other) => [one, other].contains(&host) && is_usable(one) && is_usable(other),
-                    _ => false,
-                })
-            };
+        // Links between hosts that are still usable.
+        let mut links: Vec<(usize, usize, &Judged)> = Vec::new();
+        for link in self.links.iter().filter(|link| link.fitness == Fitness::Unfit) {
+            if let Subject::Link(one, other) = link.subject {
+                links.extend((usable.contains(&one) && usable.contains(&other)).then_some((one, other, link)));
+            }
+        }
+        while !links.is_empty() {
+            let is_of = |host: usize| move |(one, other, _): &&(usize, usize, &Judged)| [*one, *other].contains(&host);
             // Of equal hosts the last one, so that the first hosts keep their places.
-            let worst = usable.iter().copied().max_by_key(|host| links_of(*host).count());
-            let Some((host, link)) = worst.and_then(|host| Some((host, links_of(host).next()?))) else { break };
+            let worst = usable.iter().copied().max_by_key(|host| links.iter().filter(is_of(*host)).count());
+            let Some((host, (.., link))) = worst.and_then(|host| Some((host, *links.iter().find(is_of(host))?))) else {
+                break;
+            };
             left_out.push((host, link));
             usable.retain(|other| *other != host);
+            links.retain(|link| !is_of(host)(&link));
         }
         (usable, left_out)
     }

@@ -7,8 +7,8 @@
 //!
 //! `useful` is the time that the iterations would take at the speed without failures, so that the goodput is also the speed
 //! over the wall time divided by that speed. `slower` is what the iterations in the record, each counted once, took beyond
-//! it, and negative if they were faster. `checkpoint` is the sum of the stalls. The record of a restarted run lacks the checkpoint that it continued from, which counts with the median stall of the
-//! others. `detect` to `load` are those of the [`Interruption`]s, and `redo` is the number of repeated iterations, each
+//! it, and negative if they were faster. `checkpoint` is the sum of the stalls. The record of a restarted run lacks the
+//! checkpoint that it continued from, which counts with the median stall of the others. `detect` to `load` are those of the [`Interruption`]s, and `redo` is the number of repeated iterations, each
 //! with the mean time of an iteration. An iteration that was not completed is part of `detect`. The first start is not
 //! part of `wall`.
 //!

@@ -59,10 +59,9 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
         => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
     "-bind-to" | "--bind-to" | "--cpu-bind" => "`--bind core`, `numa` or `none` binds ranks to processors",
     "-oversubscribe" | "--oversubscribe" => "not needed: ringmark passes it to mpirun",
-    "-mca" | "--mca" | "-map-by" | "--map-by" | "--rankfile" | "-rankfile" | "-rf"
-        => "`--launcher-args \"..\"` passes arguments to mpirun",
-    "--report-bindings" | "-report-bindings" | "--tag-output" | "-tag-output" | "--display-map" | "-display-map"
-        | "--display-allocation" | "--prefix" | "-prefix"
+    "-mca" | "--mca" | "-map-by" | "--map-by" | "--rankfile" | "-rankfile" | "-rf" | "--report-bindings"
+        | "-report-bindings" | "--tag-output" | "-tag-output" | "--display-map" | "-display-map" | "--display-allocation"
+        | "--prefix" | "-prefix"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
     "-x" | "--export" | "--env" | "-genv" | "--environment"
@@ -392,7 +391,6 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
         // clap names only the first letter of `-np`.
         error.insert(ContextKind::InvalidArg, ContextValue::String(word.clone()));
     }
-    name_as_typed(&mut error, typed);
     let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word(&error, typed).filter(|_| !is_own));
     let own = own.or_else(|| hint_for_combination(&error, typed).map(str::to_owned));
     if own.as_ref().is_some_and(|own| own != NO_OTHER_MODELS) {
@@ -427,6 +425,7 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
         // clap suggests passing the option as a value, which no command takes.
         error.remove(ContextKind::Suggested);
     }
+    name_as_typed(&mut error, typed);
     if let Some(hint) = own {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
     }
@@ -622,11 +621,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             _ => None,
         };
     };
-    let option = match argument.split(' ').next()? {
-        "--strategy" => "--kv-store",
-        "--strategies" => "--kv-stores",
-        option => option,
-    };
+    let option = argument.split(' ').next()?;
     let plain = letters(value);
     let is_value = |(known, values, _): &&(&str, &[&str], &str)| {
         (*known == option || option.strip_suffix('s') == Some(*known))

@@ -9,7 +9,7 @@ use ringmark_core::accept::{
     Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Test, VERDICT,
 };
 use ringmark_core::benchmark::data_input::DataFiles;
-use ringmark_core::dimension::{DeviceChoice, DeviceKind};
+use ringmark_core::dimension::DeviceKind;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -55,6 +55,8 @@ pub struct AcceptConfig {
     pub launch: LaunchConfig,
     /// Device that the ranks are expected to use.
     pub device: DeviceKind,
+    /// True if this is a dry run that does not know whether the hosts have GPUs.
+    pub assumes_gpus: bool,
     /// Folder of journal, verdict, logs and records.
     pub out: PathBuf,
     /// True if the journal in the folder is continued.
@@ -263,7 +265,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
     if config.launch.doctor {
         print_line("# facts: the checks of `ringmark doctor --quick`");
     }
-    if config.device == DeviceKind::Cuda && config.launch.device == DeviceChoice::Auto {
+    if config.assumes_gpus {
         print_line("# GPUs are assumed, because a dry run does not query hosts; --device cpu plans for CPUs");
     }
     let search = Search::new(fleet(config), config.criteria.clone(), SEED);

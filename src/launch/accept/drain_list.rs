@@ -29,7 +29,8 @@ impl From<PathBuf> for DrainList {
 }
 
 impl DrainList {
-    /// Writes the hosts that are unfit, and one of each two that an unfit link connects: commands that drain them if `starter` is Slurm, otherwise their names.
+    /// Writes the hosts that are unfit, and one of each two that an unfit link connects: commands that drain them if
+    /// `starter` is Slurm, otherwise their names.
     pub fn write(&self, verdict: &Verdict, starter: Starter) -> anyhow::Result<()> {
         let text = drain_lines(verdict, matches!(starter, Starter::Slurm(_)));
         match self {

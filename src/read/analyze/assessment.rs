@@ -29,6 +29,11 @@ impl Trust {
             Trust::Unreliable => "Unreliable",
         }
     }
+
+    /// Returns the text with its reasons: `Sound: runs vary by 0.1 % (CV); all 3 runs count`.
+    pub fn with_reasons(self, reasons: &[String]) -> String {
+        format!("{}: {}", self.text(), reasons.join("; "))
+    }
 }
 
 /// Warnings about figures, and the facts that determine the trust in them.
@@ -117,10 +122,10 @@ impl Assessment {
         single.into_iter().chain((warnings > 0).then(|| count(warnings, "warning"))).chain(wide).collect()
     }
 
-    /// Returns the level of trust with its reasons: `Sound: runs vary by 0.1 % (CV); all 3 runs count`.
+    /// Returns the level of trust with its reasons, given the number of problems of the folder.
     pub fn sentence(&self, problems: usize) -> String {
         let (trust, reasons) = self.trust(problems);
-        format!("{}: {}", trust.text(), reasons.join("; "))
+        trust.with_reasons(&reasons)
     }
 
     /// Returns the level of trust and its reasons, given the number of problems of the folder.
@@ -166,8 +171,7 @@ mod tests {
     }
 
     fn trust(assessment: &Assessment, problems: usize) -> String {
-        let (trust, reasons) = assessment.trust(problems);
-        format!("{}: {}", trust.text(), reasons.join("; "))
+        assessment.sentence(problems)
     }
 
     #[test]

@@ -279,31 +279,25 @@ pub fn peak<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
 }
 
 /// Rates of a language model by PaLM's and by torchtitan's formula, and with the operations that are repeated, each with
-/// its share of the published peak.
-pub fn formulas<'a, G: RunGroup>() -> [Column<'a, G>; 6] {
-    let columns = |[name, share]: [&str; 2], rate: fn(&Utilization) -> Option<FormulaRate>| {
-        let of_peak = utilized("", move |it| rate(it)?.share_of_published_peak).shown(share, "%", share_of_limit);
+/// its share of the published peak: model FLOPs utilization, and hardware FLOPs utilization.
+pub fn formulas<'a, G: RunGroup>() -> [[Column<'a, G>; 2]; 3] {
+    let columns = |csv, [name, share]: [&str; 2], rate: fn(&Utilization) -> Option<FormulaRate>| {
+        let of_peak = utilized(csv, move |it| rate(it)?.share_of_published_peak).shown(share, "%", share_of_limit);
         let rate = utilized("", move |it| Some(rate(it)?.teraflops_per_second.0)).shown(name, "TFLOP/s", three_digits);
         [rate, of_peak].map(|column| column.doubted(is_speed_doubtful))
     };
-    let [[palm, palm_mfu], [torchtitan, torchtitan_mfu], [hardware, hfu]] = [
-        columns(["PaLM", "MFU"], |it| Some(it.by_formula?.palm)),
-        columns(["torchtitan", "MFU"], |it| Some(it.by_formula?.torchtitan)),
-        columns(["hardware", "HFU"], |it| it.hardware),
-    ];
-    [palm, palm_mfu, torchtitan, torchtitan_mfu, hardware, hfu]
+    [
+        columns("mfu_palm", ["PaLM", "MFU"], |it| Some(it.by_formula?.palm)),
+        columns("mfu_torchtitan", ["torchtitan", "MFU"], |it| Some(it.by_formula?.torchtitan)),
+        columns("hfu", ["hardware", "HFU"], |it| it.hardware),
+    ]
 }
 
 /// Model FLOPs utilization of a language model by each formula, and hardware FLOPs utilization, for CSV.
 pub fn mfu<'a, G: RunGroup>() -> [Column<'a, G>; 4] {
-    let column =
-        |csv, rate: fn(&Utilization) -> Option<FormulaRate>| utilized(csv, move |it| rate(it)?.share_of_published_peak);
-    [
-        column("mfu_palm", |it| Some(it.by_formula?.palm)),
-        column("mfu_torchtitan", |it| Some(it.by_formula?.torchtitan)),
-        column("mfu_megatron", |it| Some(it.by_formula?.megatron)),
-        column("hfu", |it| it.hardware),
-    ]
+    let [[_, palm], [_, torchtitan], [_, hardware]] = formulas();
+    let megatron = utilized("mfu_megatron", |it| it.by_formula?.megatron.share_of_published_peak);
+    [palm, torchtitan, megatron, hardware]
 }
 
 fn limit<'a, G: RunGroup>(

@@ -58,7 +58,7 @@ pub fn tables(group: &TrainingGroup) -> Vec<(&'static str, Vec<&'static str>, Ta
     let memory = Some(peak_memory()).filter(is_known);
     let shown = [columns::case(), teraflops()].into_iter().chain(shares).chain(memory).collect();
     let mut tables = vec![(TITLE, LEGEND.to_vec(), table(shown))];
-    let formulas: Vec<_> = columns::formulas().into_iter().filter(is_known).collect();
+    let formulas: Vec<_> = columns::formulas().into_iter().flatten().filter(is_known).collect();
     if !formulas.is_empty() {
         let shown = [columns::case()].into_iter().chain(formulas).collect();
         tables.push((FORMULAS_TITLE, FORMULAS_LEGEND.to_vec(), table(shown)));

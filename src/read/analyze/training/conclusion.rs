@@ -56,8 +56,8 @@ fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
         parts.sort_by(|(_, one), (_, other)| other.seconds.total_cmp(&one.seconds));
         let (_, first) = *parts.first()?;
         // A small part with a wide interval may be the largest, too.
-        let rivals = parts[1..].iter().copied();
-        let rival = rivals.into_iter().find(|(_, other)| first.seconds - other.seconds <= margin(first, *other));
+        let is_rival = |(_, other): &(LossPart, Difference)| first.seconds - other.seconds <= margin(first, *other);
+        let rival = parts[1..].iter().copied().find(is_rival);
         first.margin.is_some_and(|margin| first.seconds > margin).then(|| (parts[0], rival))
     };
     let finest = loss.loss.finest();

@@ -29,7 +29,7 @@ pub(super) fn apply(found: &mut Found, root: &Path) {
         }
     };
     found.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-    let command = shell::join(with_out_folder(&manifest.command, root));
+    let command = shell::join(resume_command_here(&manifest.command, root));
     let planned = PlannedRuns::new(&manifest, found, root);
     let known: HashSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
     found.problems.extend(planned.changes.iter().cloned());
@@ -129,8 +129,8 @@ fn listed(runs: &[RunName]) -> String {
     names.join(", ") + &more
 }
 
-/// Returns the resume command for the sweep in `root`, even if the folder was moved or copied.
-fn with_out_folder(command: &[String], root: &Path) -> Vec<String> {
+/// Returns the resume command for the sweep in `root`, even if the folder was moved or copied, also from another machine.
+fn resume_command_here(command: &[String], root: &Path) -> Vec<String> {
     let is_root = |out: &str| fs::canonicalize(out).ok() == fs::canonicalize(root).ok();
     let out = || root.display().to_string();
     let mut is_value = false;

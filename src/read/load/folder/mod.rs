@@ -41,12 +41,12 @@ pub fn find(root: &Path, reader: Reader) -> anyhow::Result<Found> {
         let reason = if lines.is_empty() { format!(" its {MANIFEST} lists none") } else { lines };
         bail!("{} contains no run that counts:{reason}", root.display());
     }
-    if let Some(command) = suggestions::reported_only(root).filter(|_| found.runs.is_empty()) {
-        let path = root.display().to_string();
-        let quoted = shell::quote(&path);
-        bail!(usage(anyhow!("{path} is a result of `ringmark {command}`: use `ringmark report {quoted}`")));
-    }
     if found.runs.is_empty() {
+        if let Some(command) = suggestions::reported_only(root) {
+            let path = root.display().to_string();
+            let quoted = shell::quote(&path);
+            bail!(usage(anyhow!("{path} is a result of `ringmark {command}`: use `ringmark report {quoted}`")));
+        }
         bail!(
             "{} contains no runs: looked for {}{}",
             root.display(),

@@ -88,7 +88,7 @@ fn figures(headline: &Headline) -> String {
 fn caveats(headlines: &[Headline]) -> Vec<String> {
     let name = |headline: &Headline| if headlines.len() > 1 { format!("{}: ", headline.name) } else { String::new() };
     let unreliable = headlines.iter().filter(|headline| headline.trust == Trust::Unreliable);
-    unreliable.map(|it| format!("{}{}: {}", name(it), it.trust.text(), it.reasons.join("; "))).collect()
+    unreliable.map(|it| name(it) + &it.trust.with_reasons(&it.reasons)).collect()
 }
 
 fn describe(panels: &[(&Section, Drawing)]) -> String {

@@ -30,7 +30,7 @@ fn section(section: &Section, medium: Medium) -> Vec<Paragraph> {
 }
 
 fn headline(headline: &Headline) -> [Paragraph; 2] {
-    let trust = format!("{}: {}", headline.trust.text(), headline.reasons.join("; "));
+    let trust = headline.trust.with_reasons(&headline.reasons);
     let lines = [trust].into_iter().chain(headline.conclusion.clone()).chain(headline.figures.iter().map(figure));
     [Paragraph::Name(headline.name.clone(), headline.what.clone()), Paragraph::Items(lines.collect())]
 }

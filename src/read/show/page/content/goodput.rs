@@ -97,17 +97,12 @@ fn intervals(goodput: &Goodput) -> Option<Block> {
 
 /// Returns a warning if iterations took clearly more or less time than without failures; else an empty text.
 fn other_speed(goodput: &Goodput) -> String {
-    let ratio = |Account { slower, useful, .. }: &Account| slower.0 / useful.0;
-    let is_other = |one: &&IntervalResult| ratio(&one.measured).abs() > OTHER_SPEED;
-    let each: Vec<String> = goodput
-        .intervals
-        .iter()
-        .filter(is_other)
-        .map(|IntervalResult { requested, measured, .. }| {
-            let ratio = ratio(measured);
-            format!("{requested}: {} {} time", percent(ratio.abs()), if ratio > 0.0 { "more" } else { "less" })
-        })
-        .collect();
+    let other = |IntervalResult { requested, measured, .. }: &IntervalResult| {
+        let ratio = measured.slower.0 / measured.useful.0;
+        let more = if ratio > 0.0 { "more" } else { "less" };
+        (ratio.abs() > OTHER_SPEED).then(|| format!("{requested}: {} {more} time", percent(ratio.abs())))
+    };
+    let each: Vec<String> = goodput.intervals.iter().filter_map(other).collect();
     if each.is_empty() {
         return String::new();
     }
