@@ -125,7 +125,7 @@ fn typed_options_override_the_file() {
                 batch-size = 3\noverlap = \"off\"\n";
     fs::write(sandbox.path("sweep.toml"), file).expect("written");
     let commands = |options: &str| {
-        let stdout = printed(&mut dry_run(&sandbox, &format!("sweep --config sweep.toml {options}")));
+        let stdout = printed(&mut dry_run(&sandbox, &format!("sweep --verbose --config sweep.toml {options}")));
         stdout.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
     };
     let of_file = commands("");

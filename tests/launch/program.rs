@@ -47,7 +47,7 @@ fn program_of_every_rank_has_the_figures_of_its_lines() {
     let sandbox = Sandbox::real();
     let program = sandbox.write_program("train", NANOGPT);
     let program = [program.to_str().expect("a path")];
-    let options = "--cases 1n1g,1n2g --batch-size 3";
+    let options = "--model images --cases 1n1g,1n2g --batch-size 3";
     let stdout = succeeds(&mut command(&sandbox, "nanogpt", options, &program));
     // 2 ranks x 3 images / 5 s, and 3 images / 5 s.
     assert!(stdout.contains("1n2g run 1 of 1: 1.200 images/s"), "{stdout}");
@@ -135,7 +135,7 @@ done
 fn failing_program_is_named_with_its_rank() {
     let sandbox = Sandbox::real();
     let script = "[ $RANK = 1 ] && exit 3; echo started; sleep 3600";
-    let options = "--cases 1n2g --batch-size 1";
+    let options = "--model images --cases 1n2g --batch-size 1";
     let error = fails(&mut command(&sandbox, "nanogpt", options, &["sh", "-c", script]));
     assert!(error.contains("rank 1 of 2 on host ") && error.contains("exited with status 3"), "{error}");
     let killed = Sandbox::real();
@@ -152,7 +152,7 @@ fn wrong_output_is_refused() {
     let sandbox = Sandbox::real();
     let print = |text: &str| -> String {
         let program = ["sh", "-c", &format!("echo '{text}'; sleep 0.1; echo '{text}'")];
-        let error = fails(&mut command(&sandbox, "megatron", "--cases 1n1g --batch-size 8", &program));
+        let error = fails(&mut command(&sandbox, "megatron", "--model images --cases 1n1g --batch-size 8", &program));
         fs::remove_dir_all(sandbox.path("out")).expect("removed");
         error
     };
@@ -177,12 +177,14 @@ fn incomplete_options_are_refused() {
                 error: --lines is missing: the trainer that prints them (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, tf-cnn-benchmarks, mlperf, hf-trainer), or a regular expression such as '(?P<ms>[\d.]+) ms'
             --lines nanogpt -- train
                 error: --batch-size is missing: give the images or sequences that the program computes per rank and iteration, or --global-batch
+            --lines nanogpt --batch-size 8 -- train
+                error: --lines nanogpt needs --sequence-length: the tokens of a sequence
             --lines nanogpt --model tokens --batch-size 8 -- train
                 error: --model tokens needs --sequence-length: the tokens of a sequence
             --lines nanogpt --batch-size 8
                 error: the following required arguments were not provided:
                 <COMMAND>...
-            --lines nanogpt --batch-size 8 -- train {gpus}
+            --lines horovod --batch-size 8 -- train {gpus}
                 error: "{gpus}" contains a brace that is no placeholder: write {{ or }} for a brace, or one of {ranks} {rank} {local_rank} {ranks_per_host} {nodes} {node} {hosts} {master} {port} {batch} {global_batch} {sequence_length} {dtype} {model} {case} {run} {out}
             --lines x --batch-size 8 -- train
                 error: invalid value 'x' for '--lines <FORMAT>': "x" is neither a known trainer (torchtitan, megatron, nanogpt, nemo, nanotron, deepspeed, composer, pytorch-imagenet, horovod, tf-cnn-benchmarks, mlperf, hf-trainer) nor a regular expression with a group such as (?P<ms>[\d.]+); groups: step, s, ms, tokens_per_s, rank_tokens_per_s, images_per_s, rank_images_per_s, samples_per_s, rank_samples_per_s, loss, batch
@@ -194,12 +196,15 @@ fn incomplete_options_are_refused() {
 #[test]
 fn known_launchers_start_once_per_host_or_job() {
     let dry_run = |cases: &str, program: &str| {
-        let options = "--hosts a:8,b:8 --device cuda --dtype bf16 --batch-size 4 --lines nanogpt --no-doctor --dry-run";
+        let options = "--hosts a:8,b:8 --device cuda --dtype bf16 --batch-size 4 --lines horovod --no-doctor --dry-run";
         ringmark(&format!("run {options} --cases {cases} -- {program}"))
     };
     let torchrun = "torchrun --nproc-per-node={ranks_per_host}";
     let plan = succeeds(&mut dry_run("1n8g", &format!("{torchrun} train.py")));
-    assert!(plan.contains("# program, one per host: torchrun "), "{plan}");
+    assert!(
+        plan.contains("# program, one per host: torchrun ") && plan.contains(", until the program ends, "),
+        "{plan}"
+    );
     let plan = succeeds(&mut dry_run("1n8g", "deepspeed train.py"));
     assert!(plan.contains("# program, one per job: deepspeed "), "{plan}");
     let connected = "--nnodes={nodes} --node-rank={node} --master-addr={master} --master-port={port}";

@@ -25,7 +25,7 @@ use crate::support::virtual_gpu;
 fn dry_run_prints_baselines_between_runs() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark(
-        "sweep --dry-run --suite ddp --model resnet50_v1b --cases 1n1g,2n8g --runs 2 --hosts a:8,b:8 --interface ib0",
+        "sweep --dry-run --verbose --suite ddp --model resnet50_v1b --cases 1n1g,2n8g --runs 2 --hosts a:8,b:8 --interface ib0",
     );
     command.args(words("--save /shared/weights"));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));

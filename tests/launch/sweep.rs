@@ -108,19 +108,20 @@ fn dry_run_prints_every_command_and_starts_nothing() {
 fn long_dry_run_prints_the_plan() {
     let sandbox = Sandbox::new("exit 1");
     let printed = |options: &str| {
-        let mut command =
-            ringmark("sweep --dry-run --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtypes fp16,fp32 --device cuda");
+        let mut command = ringmark(
+            "sweep --dry-run --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtypes fp16,fp32,tf32,bf16 --device cuda",
+        );
         command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         succeeds(&mut command)
     };
     let stdout = printed("");
     let lines: Vec<&str> = stdout.lines().collect();
-    assert!(lines.contains(&"# 60 jobs at 12 points"), "{stdout}");
+    assert!(lines.contains(&"# 120 runs at 24 points"), "{stdout}");
     assert!(lines[0].starts_with("# sweep of ResNet50-v1b, 1n1g ") && stdout.contains("\n# time: about "), "{stdout}");
     assert_eq!(lines.iter().filter(|line| !line.starts_with('#')).count(), 1, "{stdout}");
-    assert_eq!(lines.last(), Some(&"# and 59 more commands: --verbose prints them"), "{stdout}");
+    assert_eq!(lines.last(), Some(&"# and 119 more commands: --verbose prints them"), "{stdout}");
     let stdout = printed("--verbose");
-    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), 60, "{stdout}");
+    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), 120, "{stdout}");
     assert!(!stdout.contains("more commands"), "{stdout}");
 }
 
@@ -212,7 +213,7 @@ fn dry_run_shows_rsync_commands() {
 #[test]
 fn quick_dry_run_selects_the_cases_that_fit() {
     let sandbox = Sandbox::new("exit 1");
-    let mut command = ringmark("sweep --dry-run --quick --device cpu --iters 9 --hosts localhost:2");
+    let mut command = ringmark("sweep --dry-run --verbose --quick --device cpu --iters 9 --hosts localhost:2");
     let stdout = succeeds(command.arg("--worker").arg(sandbox.worker()));
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 5 + 4, "{stdout}");
@@ -235,7 +236,7 @@ fn quick_dry_run_selects_the_cases_that_fit() {
 fn profile_sets_the_options_that_are_not_given() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
-        let mut command = ringmark(&format!("sweep --dry-run --cases 1n1g --threads 1 {options}"));
+        let mut command = ringmark(&format!("sweep --dry-run --verbose --cases 1n1g --threads 1 {options}"));
         let stdout = succeeds(command.arg("--worker").arg(sandbox.worker()));
         let commands: Vec<String> = stdout.lines().filter(|it| !it.starts_with("# ")).map(str::to_owned).collect();
         let (_, training) = commands[0].split_once(" train ").expect("a rank's arguments");
@@ -277,7 +278,7 @@ fn oversized_job_is_rejected_before_creating_files() {
 fn axes_form_an_ordered_product() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| succeeds(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
-    let stdout = dry_run("--cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
+    let stdout = dry_run("--verbose --cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
     let record = |line: &str| {
         let (_, record) = line.split_once("/out/").expect("a record");
         record.split(' ').next().expect("a word").to_owned()
@@ -293,6 +294,10 @@ fn axes_form_an_ordered_product() {
     assert_eq!(records, expected);
     let last = stdout.lines().last().expect("a line");
     assert!(last.contains(" train --batch-size 16 --dtype bf16 --device cpu "), "{last}");
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 2");
+    let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
+    assert!(commands.len() == 2 && commands.iter().all(|line| line.contains(" --run 1")), "{stdout}");
+    assert!(stdout.ends_with("\n# and 2 more commands: --verbose prints them\n"), "{stdout}");
     let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
     assert_eq!(dry_run(one), dry_run(other));
 

@@ -551,7 +551,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
 fn committed_result_that_check_rejects_says_why() {
     let stderr = fails(ringmark("check").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/same-40-times")));
     expect![[r#"
-        error: check of ./results/same-40-times failed: reliable; unknown: unedited (other processes used the hosts' cores; no hashes of 40 finished runs)
+        error: check of ./results/same-40-times failed: reliable; unknown: unedited (no hashes of 40 finished runs; busy machine)
     "#]].assert_eq(&stderr.replace(env!("CARGO_MANIFEST_DIR"), "."));
 }
 

@@ -384,7 +384,7 @@ fn unreliable_runs_are_reported() {
     let words = [
         "warning: unreliable: BASE: 1n1g: quick profile, a first look: measure again without --quick, with another --out",
         "warning: unreliable: TEST: 1n1g: a fault was injected on purpose: slow:0:50: sweep again without --inject",
-        "1 case: 1 without a difference; 1 unreliable",
+        "1 case: 1 unreliable",
         "(No difference)",
         "  profile: quick -> full",
         "  inject: not set -> slow:0:50",

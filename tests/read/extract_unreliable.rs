@@ -178,3 +178,20 @@ fn repeated_warnings_are_merged_in_every_format() {
     let (_, warmup, _) = folder.extract(&["--warmup", "22"]);
     assert!(!warmup.contains("warning: 1n"), "{warmup}");
 }
+
+#[test]
+fn runs_of_less_than_a_second_are_unreliable() {
+    let [short, long] = [0.3, 0.4].map(|elapsed| {
+        let folder = Folder::new();
+        for run in 1..=3 {
+            let mut record = disturbed(record("1n1g", run, 1.0), 0.0);
+            record.end.as_mut().expect("sound").host_use[0].elapsed = Seconds(elapsed);
+            folder.run(&record);
+        }
+        folder.extract(&[]).1
+    });
+    let warning = "1n1g: runs that take less than 1 s together, so that one disturbance changes the speed: raise --iters, \
+                   with another --out";
+    assert!(short.contains(warning), "{short}");
+    assert!(!long.contains("less than 1 s"), "{long}");
+}

@@ -365,9 +365,12 @@ fn bandwidth_of_a_kv_store_is_labeled() {
 
 #[test]
 fn baselines_are_shown_with_their_cases() {
-    let folder = small_folder();
-    for run in [1, 2] {
-        let mut alone = record("1n2g", run, 0.55);
+    let folder = Folder::new();
+    for run in [1, 2, 3] {
+        let noise = 1.0 + f64::from(run) / 100.0;
+        folder.run(&record("1n1g", run, 0.5 * noise));
+        folder.run(&record("1n2g", run, 0.5625 * noise));
+        let mut alone = record("1n2g", run, 0.55 * noise);
         alone.header.config.exchange.backend = BackendChoice::None;
         folder.run(&alone);
     }

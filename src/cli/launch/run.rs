@@ -110,12 +110,15 @@ impl RunOptions {
             (None, Some(_)) => Model::OtherTokens,
             _ => run.model,
         };
+        let tokens = match (self.run.typed("model"), run.lines.unit()) {
+            (None, Some(WorkUnit::Token)) => Some(format!("--lines {}", run.lines)),
+            _ => (model.unit() == WorkUnit::Token).then(|| format!("--model {model}")),
+        };
+        let is_length_given = run.sequence_length.is_some() || self.axes.has_sequence_lengths();
         // The program has its own length, which the network's default need not be.
-        let is_length_missing = model.unit() == WorkUnit::Token && run.sequence_length.is_none();
-        ensure!(
-            !is_length_missing || self.axes.has_sequence_lengths(),
-            usage(anyhow!("--model {model} needs --sequence-length: the tokens of a sequence"))
-        );
+        if let Some(option) = tokens.filter(|_| !is_length_given) {
+            return Err(usage(anyhow!("{option} needs --sequence-length: the tokens of a sequence")));
+        }
         let machine = Machine::read(run.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
         machine.query_first_host(&mut launch);

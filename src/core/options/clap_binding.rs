@@ -90,7 +90,7 @@ fn flag(facts: &OptionFacts) -> Option<Arg> {
 }
 
 fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg {
-    let default = facts.default.map(str::to_owned).or(Some(default).filter(|text| !text.is_empty()));
+    let default = Some(facts.default.map_or(default, str::to_owned)).filter(|text| !text.is_empty());
     let meaning = facts.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
     let help = facts.help.to_owned() + &meaning.unwrap_or_default();
     let help = default.map_or(help.clone(), |default| with_default(&help, &default));

@@ -570,14 +570,19 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             let parts = word.strip_suffix('g').and_then(|word| word.split_once('n'));
             parts.is_some_and(|(nodes, gpus)| is_number(nodes) && is_number(gpus))
         };
-        let listed = typed
-            .windows(3)
-            .find(|words| words[2] == argument && !argument.starts_with('-') && LISTS.contains(&words[0].as_str()));
+        let is_word = !argument.starts_with('-');
+        if typed.get(1).is_some_and(|command| command == "run") && is_word && !is_case(argument) && !is_host(argument) {
+            return Some(format!(
+                "the program and its arguments follow `--`, after all options of ringmark: `-- {argument} ..`"
+            ));
+        }
+        let listed =
+            typed.windows(3).find(|words| words[2] == argument && is_word && LISTS.contains(&words[0].as_str()));
         if let Some([option, first, _]) = listed {
             let first = first.trim_end_matches(',');
             return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
         }
-        let second_value = typed.windows(3).filter(|words| words[2] == argument && !argument.starts_with('-'));
+        let second_value = typed.windows(3).filter(|words| words[2] == argument && is_word);
         let plural = second_value.into_iter().find_map(|words| {
             let (_, plural) = PLURALS.iter().find(|(single, _)| words[0] == *single)?;
             Some(format!("`{plural} {},{argument}` accepts several values", words[1]))
@@ -587,7 +592,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         }
         let before = typed.windows(2).find(|pair| pair[1] == argument).map(|pair| pair[0].as_str());
         return match (typed.get(1).map(String::as_str), argument) {
-            (_, option) if option.starts_with('-') => None,
+            _ if !is_word => None,
             (Some(command), "help") => {
                 Some(format!("`ringmark {command} -h` lists common options, `--help` all of them"))
             }
@@ -606,10 +611,6 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
                     .filter(|word| ["fp32", "tf32", "fp16", "bf16"].contains(&word.as_str()))
                     .map(|dtype| format!(" --dtype {dtype}"));
                 Some(format!("did you mean `--batch-size {number}{}`?", dtype.unwrap_or_default()))
-            }
-            (Some("run"), program) => {
-                let words = typed.iter().skip_while(|word| *word != program).map(String::as_str);
-                Some(format!("the command of the program follows `--`: `-- {}`", words.collect::<Vec<_>>().join(" ")))
             }
             (Some("sweep"), "quick") => Some("did you mean `--quick`?".to_owned()),
             (Some("sweep"), script) if script.ends_with(".py") || script == "python" => {

@@ -77,6 +77,10 @@ pub const HEAVY_FOREIGN_LOAD: f64 = 0.25;
 /// Minimum length of a run that is judged by the kernel's counters, which have a resolution of 10 ms.
 pub(super) const MIN_ELAPSED: Seconds = Seconds(1.0);
 
+/// Minimum time of all runs of a case of training: in less, one interruption by the operating system, of about 10 ms,
+/// changes the speed by more than 1 %. Inference is exempt: MXNet's 10 passes, its default, take less on a GPU.
+pub const MIN_CASE_TIME: Seconds = Seconds(1.0);
+
 /// Relative distance below most other readings from which a clock has fallen; steps of a governor are smaller.
 pub(super) const CLOCK_DROP: f64 = 0.1;
 

@@ -17,6 +17,9 @@ use crate::launch::sweep::benchmark::PlannedJob;
 /// Time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
 const START: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
 
+/// Memory of GPUs, the largest first.
+const GPU_MEMORY: [(&str, u64); 2] = [("an H200", 141_000_000_000), ("an A100 or H100", 80_000_000_000)];
+
 /// Returns the lowest and highest rate of a core, in 1e9 multiply-accumulates a second of a network's convolutions.
 /// Measured on two cores of servers: 69 in fp32 (5.65 images/s of ResNet50 in training, results/pytorch-cpu) and 149 in
 /// bf16 with matrix instructions (12.14 images/s, tests/golden/old_results/suite-2-cores); emulated, 2.0 in bf16 and
@@ -154,8 +157,9 @@ pub fn lines<'a>(
         let available = available.map(|available| format!("; {} available here", gigabytes(available)));
         format!("memory: about {} per rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
     });
-    let of_gpu = jobs.clone().filter_map(|job| job.cost.on_gpu).max_by_key(|bound| bound.0);
-    let memory = memory.or(of_gpu.map(|bound| format!("memory: at most about {} per GPU", gigabytes(bound))));
+    let on_gpus = jobs.clone().filter_map(|job| Some((job, job.cost.on_gpu?)));
+    let of_gpu = on_gpus.max_by_key(|(_, bound)| bound.0);
+    let memory = memory.or(of_gpu.map(|(job, bound)| gpu_memory(job, bound)));
     let on_cpu = jobs.clone().filter(|job| job.cost.on_cpu.is_some());
     let emulated = on_cpu.filter_map(|job| job.cost.dtype).find(|dtype| is_emulated(*dtype, machine.environment));
     let emulation = emulated.map(|dtype| {
@@ -185,6 +189,20 @@ pub fn lines<'a>(
     let from_runs = from_runs.map(|time| format!("time: about {}, at the speed of the finished runs", roughly(time)));
     let time = from_runs.or_else(from_flops);
     memory.into_iter().chain(time).chain(emulation).chain(crowded).collect()
+}
+
+/// Returns a line about the job that needs the most memory of a GPU.
+fn gpu_memory(job: &PlannedJob, bound: Bytes) -> String {
+    let name = job.run.map(|run| format!(", for {} in {}", run.model.facts().title, run.case));
+    let line = format!("memory: at most about {} per GPU{}", gigabytes(bound), name.unwrap_or_default());
+    match GPU_MEMORY.iter().find(|(_, memory)| bound.0 > *memory) {
+        Some((gpu, memory)) => format!(
+            "{line}: more than {gpu} has ({:.0} GB): choose a smaller --batch-size, or --strategy shard-weights and cases \
+             with more GPUs",
+            Bytes(*memory).gigabytes()
+        ),
+        None => line,
+    }
 }
 
 /// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work

@@ -1,6 +1,7 @@
 //! Checks of a sweep's folder, and of a folder of records. No I/O: the callers pass the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::path::Path;
 
 use ringmark_core::benchmark::RecordHead;
@@ -12,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::analyze::assessment::Assessment;
+use crate::read::analyze::reliability;
 use crate::read::analyze::results::CheckedRecord;
 use crate::read::load::checked_run::CheckedRun;
 use crate::read::load::integrity::{Integrity, Outputs};
@@ -56,10 +58,13 @@ pub struct Check {
     pub findings: Vec<String>,
     /// Notes that do not affect the outcome.
     pub notes: Vec<String>,
+    /// Cause of a failure in a few words, if there is one for all findings.
+    #[serde(skip)]
+    pub cause: Option<String>,
 }
 
-/// Finding of a check for which no run provides data.
-const NO_RUN: &str = "no run has a record, so there is nothing to check";
+/// Cause of an unknown outcome if no run provides data.
+const NO_RUN: &str = "no run has a record";
 
 impl Check {
     /// Returns the check with an unknown outcome if there `is_nothing` to check.
@@ -67,12 +72,22 @@ impl Check {
         if !is_nothing || self.state == CheckState::Failed {
             return self;
         }
-        Check { state: CheckState::Unknown, findings: vec![NO_RUN.to_owned()], ..self }
+        let finding = format!("{NO_RUN}, so there is nothing to check");
+        Check { state: CheckState::Unknown, findings: vec![finding], cause: Some(NO_RUN.to_owned()), ..self }
     }
 
     fn new(name: CheckName, summary: String, findings: Vec<String>) -> Check {
         let state = if findings.is_empty() { CheckState::Passed } else { CheckState::Failed };
-        Check { name, state, summary, findings, notes: Vec::new() }
+        Check { name, state, summary, findings, notes: Vec::new(), cause: None }
+    }
+
+    /// Returns the check of the reliability of figures, with `own` findings of a benchmark.
+    fn of_reliability(summary: String, assessment: &Assessment, own: impl Iterator<Item = String>) -> Check {
+        let warnings = &assessment.reliability_warnings;
+        let findings = reliability::reasons(warnings).into_iter().chain(own).collect();
+        let notes = reliability::repetition(warnings).into_iter().collect();
+        let cause = reliability::cause(warnings).map(str::to_owned);
+        Check { notes, cause, ..Check::new(CheckName::Reliable, summary, findings) }
     }
 }
 
@@ -126,11 +141,9 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     if check.state == CheckState::Failed || integrity.without_hashes == 0 {
         return check.unknown_if(integrity.with_hashes == 0);
     }
-    let unknown = format!(
-        "no hashes of {}: an earlier ringmark wrote the manifest, so edits cannot be detected",
-        count(integrity.without_hashes, "finished run")
-    );
-    Check { state: CheckState::Unknown, findings: vec![unknown], ..check }
+    let cause = format!("no hashes of {}", count(integrity.without_hashes, "finished run"));
+    let finding = format!("{cause}: an earlier ringmark wrote the manifest, so edits cannot be detected");
+    Check { state: CheckState::Unknown, findings: vec![finding], cause: Some(cause), ..check }
 }
 
 /// Checks that the runs, in any order, belong to one sweep.
@@ -178,11 +191,11 @@ pub fn reliable(assessment: &Assessment, runs: &[CheckedRun]) -> Check {
         None => "load, spread, efficiency and profile of every case".to_owned(),
         Some(why) => format!("load, efficiency and profile of every case; spread not tested: {why}"),
     };
-    let check = Check::new(CheckName::Reliable, what, assessment.unreliable_sentences());
+    let mut check = Check::of_reliability(what, assessment, iter::empty());
     let cautions = assessment.cautions();
     let is_noted = check.state == CheckState::Passed && !cautions.is_empty();
-    let notes = is_noted.then(|| format!("use with caution: {}", cautions.join("; "))).into_iter().collect();
-    Check { notes, ..check }.unknown_if(runs.is_empty())
+    check.notes.extend(is_noted.then(|| format!("use with caution: {}", cautions.join("; "))));
+    check.unknown_if(runs.is_empty())
 }
 
 /// Checks that every record is valid and has the requested measurements.
@@ -241,12 +254,12 @@ pub fn records_by_rules(records: &[CheckedRecord], heads: &[RecordHead]) -> Chec
 /// Checks that all figures of records are reliable.
 pub fn records_reliable(records: &[CheckedRecord], assessment: &Assessment) -> Check {
     let own = records.iter().flat_map(|record| record.unreliable.iter().cloned());
-    let findings = assessment.unreliable_sentences().into_iter().chain(own).collect();
     let summary = format!("load, spread and source of the bytes of {}", count(records.len(), "record"));
-    let check = Check::new(CheckName::Reliable, summary, findings);
+    let mut check = Check::of_reliability(summary, assessment, own);
     let warnings = assessment.warnings.iter().map(|warning| format!("warning: {warning}"));
     let untested = records.iter().flat_map(|record| record.untested.iter().cloned());
-    Check { notes: warnings.chain(untested).collect(), ..check }
+    check.notes.extend(warnings.chain(untested));
+    check
 }
 
 fn or_none(value: &str) -> &str {

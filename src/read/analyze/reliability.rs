@@ -5,10 +5,10 @@ use std::fmt;
 
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::warning::{Warning, WarningKind};
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::number_text::percent;
 use ringmark_core::shell;
-use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD};
+use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, MIN_CASE_TIME};
 use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,8 @@ pub enum ReliabilityKind {
     OtherLoad,
     /// Runs of a case vary too much.
     Spread,
+    /// Runs that are too short.
+    Short,
     /// Ranks share cores.
     SharedCores,
     /// Efficiency above the plausible maximum.
@@ -100,8 +102,8 @@ impl fmt::Display for ReliabilityWarning {
 /// Returns the most severe cause in a few words; `None` without a warning.
 pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     use ReliabilityKind::{
-        Corruption, Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Spread, Unknown, UnreliableBase,
-        WarmRead,
+        Corruption, Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Short, Spread, Unknown,
+        UnreliableBase, WarmRead,
     };
     // Causes that explain others come first.
     let order = [
@@ -109,6 +111,7 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
         (Corruption, "wrong values"),
         (OtherLoad, "busy machine"),
         (QuickProfile, "quick profile"),
+        (Short, "runs are too short"),
         (SharedCores, "oversubscribed cores"),
         (Spread, "runs vary too much"),
         (ImpossibleEfficiency, "impossible efficiency"),
@@ -206,6 +209,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
         ReliabilityKind::QuickProfile
         | ReliabilityKind::Fault
         | ReliabilityKind::Corruption
+        | ReliabilityKind::Short
         | ReliabilityKind::WarmRead
         | ReliabilityKind::Unknown => {
             let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
@@ -279,6 +283,16 @@ pub fn speed_warnings(
         ReliabilityWarning { value: percent(cv), ..warning.repeating(case, sweep_facts) }
     });
     load.into_iter().chain(spread).collect()
+}
+
+/// Returns a warning if the runs of a case, which took `total`, are too short.
+pub fn short_runs_warning(total: Seconds) -> Option<ReliabilityWarning> {
+    (total < MIN_CASE_TIME).then(|| {
+        let reason =
+            format!("runs that take less than {MIN_CASE_TIME} together, so that one disturbance changes the speed");
+        let fix = "raise --iters, with another --out".to_owned();
+        ReliabilityWarning::new(ReliabilityKind::Short, reason, fix)
+    })
 }
 
 /// Returns warnings about the figures of a record, from the foreign load.
@@ -372,7 +386,6 @@ pub fn injected_fault_warning(fault: impl fmt::Display) -> ReliabilityWarning {
 mod tests {
     use expect_test::expect;
     use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord};
-    use ringmark_core::dimension::Seconds;
     use ringmark_core::host::{Environment, InitialLoad};
 
     use super::*;
@@ -455,6 +468,7 @@ mod tests {
         );
         assert_eq!(speed_warnings(Case::SINGLE, Some(EXTREME_SPREAD), &runs[..1], &sweep_facts), []);
         assert_eq!(speed_warnings(Case::SINGLE, None, &[], &sweep_facts), []);
+        assert_eq!(short_runs_warning(MIN_CASE_TIME), None);
         let impossible = efficiency_warning(2.105, 1.05, Case::SINGLE, &SweepFacts::default()).expect("impossible");
         assert!(impossible.to_string().starts_with("an efficiency of 210.5 % (more than 105.0 %)"), "{impossible}");
         assert!(impossible.fix == "repeat the runs of 1n1g", "{impossible}");

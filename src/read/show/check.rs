@@ -5,7 +5,7 @@ use ringmark_core::number_text::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::checks::{Check, CheckName, CheckState};
+use crate::read::analyze::checks::{Check, CheckState};
 
 /// Version of the JSON format. Version 1 had another name for the check `reliable`.
 const SCHEMA: u32 = 2;
@@ -37,17 +37,14 @@ impl CheckedResult {
     /// if every check passed.
     pub fn failure(&self) -> Option<String> {
         let states = [(CheckState::Failed, "failed"), (CheckState::Unknown, "unknown")];
+        let of_state = |wanted| self.checks.iter().filter(move |check| check.state == wanted);
         let parts = states.into_iter().filter_map(|(state, word)| {
-            let names = self.checks.iter().filter(|check| check.state == state).map(|check| check.name.to_string());
-            let names: Vec<String> = names.collect();
+            let names: Vec<String> = of_state(state).map(|check| check.name.to_string()).collect();
             (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
         });
         let names = Some(parts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())?;
-        // The findings of other checks begin with a file.
-        let reliable = self.checks.iter().filter(|check| check.name == CheckName::Reliable);
-        let unknown = self.checks.iter().filter(|check| check.state == CheckState::Unknown);
-        let first = |check: &Check| Some(check.findings.first()?.split(": ").next()?.to_owned());
-        let mut causes: Vec<String> = reliable.chain(unknown).filter_map(first).collect();
+        let causes = states.into_iter().flat_map(|(state, _)| of_state(state));
+        let mut causes: Vec<&str> = causes.filter_map(|check| check.cause.as_deref()).collect();
         causes.dedup();
         Some(if causes.is_empty() { names } else { format!("{names} ({})", causes.join("; ")) })
     }

@@ -8,6 +8,9 @@ use crate::dimension::{DeviceChoice, Dtype, Model};
 use crate::host::BindChoice;
 use crate::line::program::LineFormat;
 
+/// Default of an option that must be given.
+const REQUIRED: &str = "";
+
 config_options! {
     /// Options of `ringmark run`, which measures a program.
     ProgramRun {
@@ -17,8 +20,8 @@ config_options! {
             .default_is("images; tokens with --sequence-length"),
         /// Images or sequences per rank and iteration.
         batch_size: u32 = 1 => option("batch-size", "N",
-            "Images, or sequences of tokens, that the program computes per rank and iteration: required, or --global-batch")
-            .range(1u32..=65_536).default_is("none"),
+            "Images or sequences per rank and iteration of the program (required, or --global-batch)")
+            .range(1u32..=65_536).default_is(REQUIRED),
         /// Images or sequences of all ranks.
         global_batch: Option<u32> = None => option("global-batch", "N",
             "Images or sequences of all ranks in an iteration, the same in every case (strong scaling)")
@@ -47,8 +50,8 @@ config_options! {
              or accelerate; or one for the job, for deepspeed, horovodrun, mpirun or srun").default_is("as the program needs"),
         /// Lines that describe iterations.
         lines: LineFormat = LineFormat::default() => option("lines", "FORMAT",
-            "Lines of the program's iterations: a trainer (megatron, nanogpt, torchtitan, ..) or a regular expression with \
-             named groups for step, s, ms, tokens_per_s, images_per_s, loss; required").default_is("none"),
+            "Lines of the program's iterations (required): a trainer (megatron, nanogpt, torchtitan, ..) or a regular expression with \
+             named groups for step, s, ms, tokens_per_s, images_per_s, loss").default_is(REQUIRED),
     }
 }
 

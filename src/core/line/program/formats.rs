@@ -8,6 +8,7 @@ use regex_lite::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::dimension::WorkUnit;
 use crate::text_value;
 
 /// Groups of a regular expression. `rank_` marks the rate of one rank; the other rates are those of all ranks.
@@ -84,6 +85,18 @@ impl LineFormat {
     /// Returns the names of the known trainers.
     pub fn names() -> Vec<&'static str> {
         TRAINERS.iter().map(|trainer| trainer.name).collect()
+    }
+
+    /// Returns the unit of the trainer's work if it is known.
+    pub fn unit(&self) -> Option<WorkUnit> {
+        const OF_TOKENS: [&str; 5] = ["torchtitan", "megatron", "nanogpt", "nemo", "nanotron"];
+        const OF_IMAGES: [&str; 3] = ["pytorch-imagenet", "horovod", "tf-cnn-benchmarks"];
+        let has = |names: &[&str], group: &str| names.contains(&self.0.as_str()) || self.0.contains(group);
+        if has(&OF_TOKENS, "tokens_per_s>") {
+            Some(WorkUnit::Token)
+        } else {
+            has(&OF_IMAGES, "images_per_s>").then_some(WorkUnit::Image)
+        }
     }
 
     /// Returns the regular expressions of an iteration's lines.

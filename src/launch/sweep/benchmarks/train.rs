@@ -6,6 +6,7 @@ use std::path::Path;
 
 use ringmark_core::benchmark::kv_store::ServerArrays;
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
+use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds};
@@ -266,8 +267,12 @@ impl Resumable for TrainSweep {
         }
         if train.program.is_used() {
             let program = shell::join(&train.program.command.0);
+            let length = match *iterations {
+                TO_THE_END => "until the program ends".to_owned(),
+                lines => format!("{lines} lines of iterations"),
+            };
             let mut lines = vec![
-                format!("runs of a program: {axes}, device {device}; logs and records in {out}"),
+                format!("runs of a program: {axes}, {length}, device {device}; logs and records in {out}"),
                 format!("program, one per {}: {program}", train.program.start),
             ];
             lines.extend(sweep.cores_line(context));

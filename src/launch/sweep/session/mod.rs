@@ -98,14 +98,23 @@ impl<B: Benchmark> Session<'_, B> {
             print_line("# plus arguments for the network that the doctor finds, unless --no-doctor is set");
         }
         let missing: Vec<&PlannedJob> = schedule.missing().collect();
-        let is_long = missing.len() > COMMANDS && !launch.is_verbose;
+        // The commands of the runs of a case differ in their files alone.
+        let mut points = BTreeSet::new();
+        let is_distinct =
+            |job: &&PlannedJob| launch.is_verbose || job.run.is_none_or(|run| points.insert(RunName { run: 0, ..run }));
+        let distinct: Vec<&PlannedJob> = missing.iter().copied().filter(is_distinct).collect();
+        let is_long = distinct.len() > COMMANDS && !launch.is_verbose;
         let plan = is_long.then(|| plan_line(&missing));
         plan.iter().chain(&schedule.estimate).for_each(|line| print_line(&format!("# {line}")));
-        for job in missing.iter().take(if is_long { 1 } else { usize::MAX }) {
+        let printed = &distinct[..if is_long { 1 } else { distinct.len() }];
+        for job in printed {
             print_line(&self.runner().job_for(job).command_line(launch.starter));
         }
-        if is_long {
-            print_line(&format!("# and {} more commands: --verbose prints them", missing.len() - 1));
+        if printed.len() < missing.len() {
+            print_line(&format!(
+                "# and {}: --verbose prints them",
+                count(missing.len() - printed.len(), "more command")
+            ));
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             output::check_target("--save-config", path, &[])?;
@@ -383,7 +392,7 @@ fn plan_line(jobs: &[&PlannedJob]) -> String {
     let points: BTreeSet<RunName> =
         jobs.iter().filter_map(|job| job.run).map(|run| RunName { run: 0, ..run }).collect();
     let points = if points.is_empty() { String::new() } else { format!(" at {}", count(points.len(), "point")) };
-    format!("{} jobs{points}", jobs.len())
+    format!("{} runs{points}", jobs.len())
 }
 
 /// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.

@@ -235,7 +235,7 @@ impl ComparedResults {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }
     }
 
-    /// Returns a summary such as `3 cases: 1 slower, 2 without a difference; 1 unreliable`.
+    /// Returns a summary such as `3 cases: 1 slower, 1 without a difference, 1 unreliable`.
     pub fn summary(&self) -> String {
         let count = |what: &dyn Fn(&ComparedCase) -> bool| self.cases().filter(|(_, case)| what(case)).count();
         let verdicts = [
@@ -244,15 +244,11 @@ impl ComparedResults {
             (Verdict::NoDifference, "without a difference"),
             (Verdict::TooNoisy, "too noisy"),
         ];
-        let verdicts = verdicts.map(|(verdict, text)| (count(&|case| case.verdict == verdict), text));
-        let verdicts = verdicts.iter().filter(|(count, _)| *count > 0).map(|(count, text)| format!("{count} {text}"));
-        let verdicts = verdicts.collect::<Vec<_>>().join(", ");
-        let doubtful = match count(&|case| !case.is_reliable()) {
-            0 => String::new(),
-            doubtful => format!("; {doubtful} unreliable"),
-        };
-        let cases = number_text::count(count(&|_| true), "case");
-        format!("{cases}: {verdicts}{doubtful}")
+        let has = |case: &ComparedCase, verdict| case.verdict == verdict && case.is_reliable();
+        let verdicts = verdicts.map(|(verdict, text)| (count(&|case| has(case, verdict)), text));
+        let counts = verdicts.into_iter().chain([(count(&|case| !case.is_reliable()), "unreliable")]);
+        let counts = counts.filter(|(count, _)| *count > 0).map(|(count, text)| format!("{count} {text}"));
+        format!("{}: {}", number_text::count(count(&|_| true), "case"), counts.collect::<Vec<_>>().join(", "))
     }
 
     /// Returns every case with its table.

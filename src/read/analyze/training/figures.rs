@@ -96,6 +96,13 @@ pub struct DlperfFigures {
 }
 
 impl TrainingCase {
+    fn warn_of_short_runs(&mut self) {
+        let longest = |run: &Measured| run.host_use.iter().map(|host| host.elapsed.0).reduce(f64::max);
+        let total = self.counted().map(longest).sum::<Option<f64>>().filter(|_| self.figures.is_some());
+        let warning = total.and_then(|total| reliability::short_runs_warning(Seconds(total)));
+        self.speed_reliability_warnings.extend(warning);
+    }
+
     fn warn_of_scaling(&mut self, base: Case, limit: f64, is_base_reliable: bool, sweep_facts: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
         self.scaling_reliability_warnings.extend(reliability::efficiency_warning(
@@ -234,11 +241,15 @@ impl TrainingGroup {
 
     /// Adds reliability warnings to all cases; their figures must exist.
     fn add_reliability_warnings(&mut self, sweep_facts: &SweepFacts) {
-        self.reliability_warnings.extend(self.is_quick().then(reliability::quick_profile_warning));
+        let is_quick = self.is_quick();
+        self.reliability_warnings.extend(is_quick.then(reliability::quick_profile_warning));
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
         self.reliability_warnings.extend(inject.map(reliability::injected_fault_warning));
         for case in &mut self.cases {
             case.warn_of_speed(sweep_facts);
+            if !is_quick {
+                case.warn_of_short_runs();
+            }
             case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_speed(sweep_facts));
         }
         let Some(base) = self.base else { return };

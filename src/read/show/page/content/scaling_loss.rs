@@ -26,9 +26,11 @@ const READING: &str = "Thin lines are confidence intervals, cut off at the edge 
 const ALONE: &str = "Compute is divided by means of the baseline, runs of the same ranks without communication. Sharing: cost of sharing a host. \
     Overlap: cost of the concurrent exchange.";
 
-/// Returns the loss of every case except the base, if its records contain the parts.
+/// Returns the loss of every case except the base, if its records contain the parts and there are enough runs for an
+/// interval: without one, the parts may be noise.
 pub fn losses(group: &TrainingGroup) -> Vec<CaseLoss> {
-    let with_parts = |case| scaling_loss::case_loss(group, case).filter(|loss| !loss.loss.parts.is_empty());
+    let is_shown = |loss: &CaseLoss| !loss.loss.parts.is_empty() && loss.loss.total.margin.is_some();
+    let with_parts = |case| scaling_loss::case_loss(group, case).filter(is_shown);
     group.cases.iter().filter_map(with_parts).collect()
 }
 
@@ -82,11 +84,7 @@ fn chart(setting: &Setting, series: &PageSeries, loss: &CaseLoss) -> Chart {
         }
     };
     let total = signed(loss.loss.total.seconds * 1e3);
-    let note = match loss.loss.total.margin {
-        None => ", too few runs for a confidence interval",
-        Some(_) if loss.is_uncertain() => ", within its confidence interval: use more --runs",
-        Some(_) => "",
-    };
+    let note = if loss.is_uncertain() { ", within its confidence interval: use more --runs" } else { "" };
     Chart::Waterfall(Waterfall {
         title: format!("{}: {total} ms per step{note}", setting.named(series, loss.case)),
         description: format!("from the {} to the step of {}", loss.base_step_name(), loss.case),
