@@ -151,7 +151,7 @@ pub struct JobOptions {
     stall_timeout: u64,
     /// Print the commands and start nothing
     ///
-    /// Of more than 20 commands, prints the plan and the first one.
+    /// Prints one command of each case; of more than 20 cases, only the first command.
     #[arg(long)]
     dry_run: bool,
     /// Skip the doctor, which checks the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
@@ -230,6 +230,13 @@ impl LaunchOptions {
                 let tip = tip.unwrap_or_default();
                 output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU{tip}"));
             } else if let Some(number) = number {
+                let shared = config.hosts.all().iter().find(|host| host.slots == number && number > 1);
+                if let Some(Host { name, slots }) = shared {
+                    return Err(usage(anyhow!(
+                        "--gpus {gpus} is one GPU, number {gpus} from 0, for {slots} ranks of host {name}: omit --gpus, or \
+                         list GPUs as in --gpus 0,1"
+                    )));
+                }
                 output::print_note(&format!(
                     "note: --gpus {gpus} is GPU number {gpus} (from 0) of every host; for {number} GPUs use \
                      --cases 1n{number}g instead"

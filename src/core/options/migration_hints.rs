@@ -294,7 +294,7 @@ pub const READER_HINTS: &[MigrationHint] = hints![
     "--alpha" | "--confidence" | "--confidence-level" => "`--significance 5%` is an interval of 95 %",
     "--fail" => "`--fail-on slower,missing` of `ringmark diff`",
     "--strict" => "not needed: the exit status is 1 if anything fails or is unknown",
-    "--nodes" | "--gpus" | "-np" | "--np" | "--ranks" | "--scale" => "`--cases 8n8g` is 8 nodes with 8 GPUs each",
+    "--nodes" | "--gpus" | "--hosts" | "-np" | "--np" | "--ranks" | "--scale" => "`--cases 8n8g` is 8 nodes with 8 GPUs each",
     "--interval" | "-n" | "--follow" | "-f" => "not needed: the display follows the sweep until it ends",
     "--once" => "`--json` prints the progress once",
     "--open" => "`-o report.html` writes the page: open it in a browser",
@@ -781,6 +781,10 @@ fn find_hint<M: KeywordEnum>(
         }
         if let ("--gpu", Some(gpus)) = (word, number) {
             return answer(format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number"));
+        }
+        let hosts = number.filter(|ranks| hint.ours == RANKS && *ranks > 8 && ranks % 8 == 0).map(|ranks| ranks / 8);
+        if let (Some(ranks), Some(hosts)) = (number, hosts) {
+            return answer(format!("`--cases {hosts}n8g` for {ranks} ranks on {hosts} nodes of 8 GPUs"));
         }
         let usual = match hint.words[0] {
             "--image-shape" => "224",
