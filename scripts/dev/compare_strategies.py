@@ -56,7 +56,7 @@ class Strategy:
             "--model", options.model, "--device", "cpu", "--threads", "1", "--warmup", str(options.warmup), *self.more,
         ]  # fmt: skip
         if self.kv_store != "ring":
-            command += ["--kv-store", self.kv_store]
+            command += ["--strategy", self.kv_store]
         if self.servers:
             hosts = names[options.hosts : options.hosts + self.servers]
             command += ["--servers", str(self.servers), "--server-hosts", ",".join(hosts)]

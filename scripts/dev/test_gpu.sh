@@ -417,23 +417,23 @@ WRAPPER
     local store
     for store in device nccl local; do
         status=0
-        run "store_$store" --device cuda --kv-store "$store" "${five[@]}" || status=$?
-        check "--kv-store $store" $status losses "store_$store" nccl_2 1e-3
+        run "store_$store" --device cuda --strategy "$store" "${five[@]}" || status=$?
+        check "--strategy $store" $status losses "store_$store" nccl_2 1e-3
     done
     # The third process is the server.
     launch[2]=3
     status=0
-    run store_server --device cuda --kv-store dist_sync --servers 1 "${five[@]}" || status=$?
-    check "--kv-store dist_sync" $status losses store_server nccl_2 1e-3
+    run store_server --device cuda --strategy dist_sync --servers 1 "${five[@]}" || status=$?
+    check "--strategy dist_sync" $status losses store_server nccl_2 1e-3
     status=0
-    run store_2bit --device cuda --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
+    run store_2bit --device cuda --strategy dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
     check "two ranks with 2-bit compression" $status equal_ranks store_2bit 2 tcp
     # One rank and one server: on a CPU, two ranks of one host would be summed before encoding.
     launch[2]=2
     local kind
     status=0
     for kind in cpu cuda; do
-        run "codes_$kind" --device $kind --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
+        run "codes_$kind" --device $kind --strategy dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
     done
     check "2-bit compression: CUDA vs. CPU" $status losses codes_cuda codes_cpu 0.02
 

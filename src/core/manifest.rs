@@ -203,6 +203,12 @@ impl Mismatch {
 /// Start of [`Mismatch::what`] for the name of a host.
 const HOST_NAME: &str = "name of host";
 
+/// Condition with the strategies of a training sweep.
+pub const STRATEGY: &str = "--strategy";
+
+/// Name of [`STRATEGY`] in manifests of version 0.1.
+const EARLIER_STRATEGY: &str = "--kv-store";
+
 /// Condition with the name of the machine that started the sweep, if ranks run on it.
 pub const STARTER: &str = "this machine";
 
@@ -362,7 +368,10 @@ impl Manifest {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("the manifest cannot be read")?;
         schema::check(&text, KIND, SCHEMA, "manifest")?;
-        let manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
+        let mut manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
+        let options = &mut manifest.conditions.options;
+        let renamed = options.remove(EARLIER_STRATEGY).map(|strategy| (STRATEGY.to_owned(), strategy));
+        options.extend(renamed);
         let mut names = BTreeSet::new();
         if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
             bail!("the manifest is damaged: {} occurs twice", run.name);
@@ -409,6 +418,16 @@ mod tests {
 
     fn lines(mismatches: &[Mismatch]) -> Vec<String> {
         mismatches.iter().map(Mismatch::to_string).collect()
+    }
+
+    #[test]
+    fn earlier_name_of_the_strategy_is_read() {
+        let mut manifest = manifest();
+        manifest.conditions.options.insert(EARLIER_STRATEGY.to_owned(), "ring".to_owned());
+        let text = serde_json::to_vec(&manifest).expect("written");
+        let options = Manifest::read(&text[..]).expect("a manifest").conditions.options;
+        assert_eq!(options.get(STRATEGY).map(String::as_str), Some("ring"));
+        assert!(!options.contains_key(EARLIER_STRATEGY));
     }
 
     #[test]

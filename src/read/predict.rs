@@ -122,7 +122,7 @@ fn check_operations(records: &[(Case, BandwidthRecord)], evidence: &[Evidence]) 
         needed => format!("which needs {needed}: measure with --op {needed}"),
     };
     let (measured, kv_stores) = (names(measured), joined(lacking.iter().map(|evidence| evidence.point.kv_store)));
-    bail!("--bandwidth has the times of {measured}{of_case}, but these runs used --kv-store {kv_stores}, {advice}")
+    bail!("--bandwidth has the times of {measured}{of_case}, but these runs used --strategy {kv_stores}, {advice}")
 }
 
 /// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.
@@ -136,8 +136,8 @@ fn evidence_from_groups(
     let requested: Vec<&TrainingGroup> = groups.iter().filter(is_requested).collect();
     if let (Some(kv_store), []) = (config.kv_store, &requested[..]) {
         bail!(usage(anyhow!(
-            "no run used --kv-store {kv_store}, and its cost cannot be derived from other kv-stores: the runs used {}; \
-             sweep these cases with --kv-store {kv_store}, or choose one that was measured",
+            "no run used --strategy {kv_store}, and its cost cannot be derived from other strategies: the runs used {}; \
+             sweep these cases with --strategy {kv_store}, or choose one that was measured",
             joined(groups.iter().map(|group| group.conditions.point.kv_store))
         )));
     }
@@ -145,7 +145,7 @@ fn evidence_from_groups(
         && !requested.iter().any(|group| group.conditions.point.kv_store.has_servers())
     {
         bail!(usage(anyhow!(
-            "--servers {servers} applies to --kv-store dist_sync and dist_device_sync, but these runs used {}: omit \
+            "--servers {servers} applies to --strategy dist_sync and dist_device_sync, but these runs used {}: omit \
              --servers",
             joined(requested.iter().map(|group| group.conditions.point.kv_store))
         )));
@@ -154,7 +154,7 @@ fn evidence_from_groups(
     for group in requested {
         let kv_store = group.conditions.point.kv_store;
         let strategy = Strategy::from_group(group)
-            .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));
+            .map_err(|why| format!("{}: strategy {kv_store} is not predicted from these runs: {why}", group.label));
         match (strategy, config.servers) {
             (Ok(strategy), Some(servers)) => {
                 evidence.extend(Evidence::from_group(group, strategy.with_servers(servers).map_err(usage)?));

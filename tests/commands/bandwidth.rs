@@ -398,7 +398,7 @@ fn measure_format_is_the_whole_output_of_measure_py() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options =
-        "--hosts localhost:2 --network lenet --kv-store device --num-batches 4 -w 1 --disp-batches 2 --format measure";
+        "--hosts localhost:2 --network lenet --strategy device --num-batches 4 -w 1 --disp-batches 2 --format measure";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let lines: Vec<&str> = stdout.lines().filter(|line| line.starts_with("INFO:root:")).collect();

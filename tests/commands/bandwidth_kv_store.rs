@@ -1,4 +1,4 @@
-//! `ringmark bandwidth --model --kv-store`: every kv-store exchanges a network's gradients between real ranks and
+//! `ringmark bandwidth --model --strategy`: every kv-store exchanges a network's gradients between real ranks and
 //! servers; results, byte counts and lines are compared with their expected values.
 
 use std::fs;
@@ -72,7 +72,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
             if optimizer == "none" && (is_asynchronous || servers == 2) {
                 continue;
             }
-            let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
+            let options = format!("--model mxnet-lenet -n 2 -w 2 --strategy {kv_store} --optimizer {optimizer}");
             let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             // The ranks of a host sum first and push once, so they are at the same step anyway.
             check_lines(&record, &stdout, !kv_store.starts_with("dist_async"), &options);
@@ -107,14 +107,14 @@ fn every_update_rule_is_checked() {
     let sandbox = Sandbox::real();
     for (servers, kv_store) in [(0, "ring"), (0, "shard-optimizer"), (0, "local"), (0, "device"), (1, "dist_sync")] {
         for optimizer in ["sgd --momentum 0.5", "nag", "adam", "adamw"] {
-            let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
+            let options = format!("--model mxnet-lenet -n 2 -w 2 --strategy {kv_store} --optimizer {optimizer}");
             let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             check_lines(&record, &stdout, true, &options);
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
         }
     }
     // The order of the pushes decides.
-    let options = "--model mxnet-lenet -n 3 -w 2 --kv-store dist_async --optimizer adam";
+    let options = "--model mxnet-lenet -n 3 -w 2 --strategy dist_async --optimizer adam";
     let error = refused(&mut sandbox.worker_ranks(2, &format!("{options} --servers 1")), 2);
     assert!(error.contains("add --check 0, or use --optimizer sgd without --momentum"), "{error}");
     let (record, used, _) = run_successfully(&sandbox, 1, &format!("{options} --check 0"));
@@ -145,13 +145,13 @@ fn sliced_arrays_and_half_precision_are_exchanged() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = "--model resnet18 -n 2 -w 1 --optimizer sgd";
-    let (record, used, stdout) = run_successfully(&sandbox, 2, &format!("{options} --kv-store dist_sync"));
+    let (record, used, stdout) = run_successfully(&sandbox, 2, &format!("{options} --strategy dist_sync"));
     check_lines(&record, &stdout, true, options);
     let servers = used.kv_store.expect("servers").servers;
     assert!(servers[0].weights.0.abs_diff(servers[1].weights.0) < 1_000_000, "{servers:?}");
     for (servers, kv_store) in [(0, "device"), (0, "local"), (1, "dist_sync")] {
         let (record, used, _) =
-            run_successfully(&sandbox, servers, &format!("{options} --kv-store {kv_store} --wire bf16"));
+            run_successfully(&sandbox, servers, &format!("{options} --strategy {kv_store} --wire bf16"));
         // Rounded to 8 bits before the sum.
         assert_eq!(record.results[0].element, "bfloat16");
         assert!(used.error_by_rank.iter().all(|error| (1e-4..1e-2).contains(error)), "{kv_store}: {used:?}");
@@ -162,7 +162,7 @@ fn sliced_arrays_and_half_precision_are_exchanged() {
 fn single_rank_has_error_without_rate() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
-    for (processes, options) in [(1, "--kv-store device"), (2, "--kv-store dist_sync --servers 1")] {
+    for (processes, options) in [(1, "--strategy device"), (2, "--strategy dist_sync --servers 1")] {
         let options = format!("--model mxnet-lenet -n 1 -w 1 {options}");
         let stdout = succeeds(&mut sandbox.worker_ranks(processes, &options));
         let line = stdout.lines().find(|line| line.starts_with("iter 1, ")).expect("a line");
@@ -190,31 +190,31 @@ fn options_conflicting_with_kv_store_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
     check_refusals(
         &expect![[r#"
-            --kv-store device
-                error: --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store
-            --op all_gather --kv-store device
-                error: --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store; --op measures one operation by sizes
-            --model vgg11 --op reduce --kv-store device
-                error: --op reduce conflicts with --kv-store device, which selects its operations: use only one of them
-            --model vgg11 --kv-store dist_async
-                error: --kv-store dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
-            --model vgg11 --kv-store device --servers 2
-                error: --servers 2 does not apply to --kv-store device: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
-            --model vgg11 --kv-store device --backend none
-                error: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
+            --strategy device
+                error: --strategy device needs the gradients of a network: add --model resnet50_v1b, or omit --strategy
+            --op all_gather --strategy device
+                error: --strategy device needs the gradients of a network: add --model resnet50_v1b, or omit --strategy; --op measures one operation by sizes
+            --model vgg11 --op reduce --strategy device
+                error: --op reduce conflicts with --strategy device, which selects its operations: use only one of them
+            --model vgg11 --strategy dist_async
+                error: --strategy dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
+            --model vgg11 --strategy device --servers 2
+                error: --servers 2 does not apply to --strategy device: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+            --model vgg11 --strategy device --backend none
+                error: --strategy device conflicts with --backend none, which exchanges nothing: use only one of them
             --model vgg11 --server-hosts s
-                error: --server-hosts s applies to --kv-store dist_*, but --kv-store is ring: omit --server-hosts
-            --model vgg11 --kv-store device --cases 1n1g
+                error: --server-hosts s applies to --strategy dist_*, but --strategy is ring: omit --server-hosts
+            --model vgg11 --strategy device --cases 1n1g
                 error: case 1n1g has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add --hosts localhost:2)
-            --hosts a:1,b:1 --model vgg11 --kv-store local
-                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store shard-optimizer or dist_sync, or --cases with one host
+            --hosts a:1,b:1 --model vgg11 --strategy local
+                error: --strategy local works on one host only, but case 2n1g has 2: use --strategy shard-optimizer or dist_sync, or --cases with one host
         "#]],
         |options| refused(&mut sandbox.bandwidth(options), 2),
     );
-    let dry = "--dry-run --hosts a:1,b:1 --cases 1n1g,2n1g --model vgg11 --kv-store dist_sync --server-hosts s";
+    let dry = "--dry-run --hosts a:1,b:1 --cases 1n1g,2n1g --model vgg11 --strategy dist_sync --server-hosts s";
     let stdout = succeeds(&mut sandbox.bandwidth(dry));
     for servers in [1, 2] {
-        assert!(stdout.contains(&format!("--kv-store dist_sync --servers {servers}")), "{stdout}");
+        assert!(stdout.contains(&format!("--strategy dist_sync --servers {servers}")), "{stdout}");
     }
 }
 
@@ -228,10 +228,10 @@ fn codes_have_their_own_bytes_and_error() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (servers, options) in [
-        (0, "--kv-store ring --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
-        (1, "--kv-store dist_sync --gradient-compression 2bit"),
-        (1, "--kv-store dist_sync --gradient-compression topk:0.5 --optimizer sgd"),
-        (1, "--kv-store dist_async --gradient-compression 2bit:0.01 --optimizer sgd"),
+        (0, "--strategy ring --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
+        (1, "--strategy dist_sync --gradient-compression 2bit"),
+        (1, "--strategy dist_sync --gradient-compression topk:0.5 --optimizer sgd"),
+        (1, "--strategy dist_async --gradient-compression 2bit:0.01 --optimizer sgd"),
     ] {
         let options = format!("--model mxnet-lenet -n 3 -w 1 {options}");
         let (record, used, stdout) = run_successfully(&sandbox, servers, &options);

@@ -178,7 +178,8 @@ exec \"$folder/real\" $words
 ";
     let sandbox = Sandbox::new(script);
     symlink(worker(), sandbox.path("real")).expect("linked");
-    fs::write(sandbox.path("criteria.toml"), "stages = [\"alone\"]\n").expect("written");
+    fs::write(sandbox.path("criteria.toml"), "stages = [\"alone\"]\nsmallest_defect = 0.5\nmax_repeats = 2\n")
+        .expect("written");
     let criteria = sandbox.path("criteria.toml").display().to_string();
     let name = gethostname().expect("a name").into_string().expect("UTF-8");
     let hosts = format!("--hosts localhost:1,127.0.0.1:1,{name}:1");
@@ -200,7 +201,8 @@ exec \"$folder/real\" $words
 fn real_jobs_on_one_machine_are_measured() {
     let sandbox = Sandbox::real();
     let criteria = sandbox.path("accept.toml");
-    fs::write(&criteria, "stages = [\"alone\", \"pairs\"]\npair_rounds = 1\nmax_repeats = 2\n").expect("written");
+    fs::write(&criteria, "stages = [\"alone\", \"pairs\"]\npair_rounds = 1\nmax_repeats = 2\nsmallest_defect = 0.5\n")
+        .expect("written");
     let tokens = take_all_cores();
     let mut accept = sandbox.accept("--timeout 600 --drain-list -");
     accept.arg("--data").arg(photographs(&sandbox.path("")));

@@ -129,7 +129,7 @@ fn options_are_checked() {
         error: the argument '--runs <N>' cannot be used multiple times
 
         For more information, try '--help'.
-        error: goodput trains one network in one case, but these options have 2 combinations: choose one with --cases, --model, --dtype, --batch-size and --kv-store
+        error: goodput trains one network in one case, but these options have 2 combinations: choose one with --cases, --model, --dtype, --batch-size and --strategy
         error: --failures link needs several hosts: ranks of one host have no network between them
         error: --failures has kill twice: name it once
         error: --checkpoint-intervals has 60s twice: name it once

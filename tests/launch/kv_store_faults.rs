@@ -1,4 +1,4 @@
-//! Faults of servers and workers of `ringmark sweep --kv-store`, with the real worker: the message, and whether the
+//! Faults of servers and workers of `ringmark sweep --strategy`, with the real worker: the message, and whether the
 //! run continues. Link failures between hosts are in `cluster::servers`.
 
 use std::fs;
@@ -24,7 +24,7 @@ fn log_name(kv_store: &str) -> String {
 
 fn sweep(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
     let training = "--model mxnet-lenet --batch-size 2";
-    let mut sweep = ringmark(&format!("{SWEEP} {training} --kv-store {kv_store} {options}"));
+    let mut sweep = ringmark(&format!("{SWEEP} {training} --strategy {kv_store} {options}"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let errors = fs::File::create(sandbox.path("errors")).expect("created");
     sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts")
@@ -181,7 +181,7 @@ fn server_checks_memory_after_the_ranks_have_allocated() {
     let sandbox =
         Sandbox::new(&format!("echo $$ >{}\nexec {} $words", group.processes().display(), worker().display()));
     let mut sweep = ringmark(&SWEEP.replace("1n2g", "1n1g"));
-    sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --kv-store dist_sync --servers 1"));
+    sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --strategy dist_sync --servers 1"));
     fails(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
     let reason = sandbox.failure("1n1g/alexnet_b1_fp32_dist-sync_1.log");
     println!("{reason}");
@@ -206,7 +206,7 @@ fn server_without_memory_is_reported_before_allocating() {
         let _tokens = take_cores(3);
         let sandbox = Sandbox::new(&format!("[ $rank = 2 ] && {limit}\nexec {} $words", worker().display()));
         let mut sweep = ringmark(SWEEP);
-        sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --kv-store dist_sync --servers 1"));
+        sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --strategy dist_sync --servers 1"));
         let since = Instant::now();
         let (status, _, stderr) =
             run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));

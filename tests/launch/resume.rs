@@ -58,6 +58,7 @@ fn interrupted_sweep_prints_the_resume_command() {
         resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 3 --resume
     "#]].assert_eq(&without_paths(&stderr));
     expect![[r#"
+        logs and records: DIR/out
         1n1g/rn50_b8_fp32_2.log: the run is repeated: interrupted
         1 of 3 runs are finished"#]]
     .assert_eq(&earlier_runs(&succeeds_silently(&mut resume_command(&stderr))));
@@ -96,6 +97,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
 
     let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     expect![[r#"
+        logs and records: DIR/out
         1n1g/rn50_b8_fp32_2.log: the run is repeated: ringmark was killed during the run
         1 of 3 runs are finished"#]]
     .assert_eq(&earlier_runs(&stdout));
@@ -143,9 +145,11 @@ fn resume_alone_takes_the_options_of_the_manifest() {
         command
     };
     let all_finished = earlier_runs(&succeeds_silently(&mut resume("")));
-    expect!["2 of 2 runs are finished"].assert_eq(&all_finished);
+    expect![[r#"
+        logs and records: DIR/out
+        2 of 2 runs are finished"#]].assert_eq(&all_finished);
     // The manifest keeps the options.
-    let stdout = succeeds_silently(&mut resume("--repeat 1n1g --dry-run"));
+    let stdout = succeeds_silently(&mut resume("--repeat 1n1g --dry-run --verbose"));
     assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");
     let error = refused(&mut resume("--cases 1n1g"), 2);
     assert!(error.contains("\n--wire: bf16 then, fp32 now\n"), "{error}");
@@ -169,7 +173,9 @@ fn sweep_without_finished_run_resumes_with_other_options() {
     "#]].assert_eq(&without_paths(error));
     let stdout =
         succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
-    expect!["0 of 1 runs are finished"].assert_eq(&earlier_runs(&stdout));
+    expect![[r#"
+        logs and records: DIR/out
+        0 of 1 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.states(), [RunState::Finished]);
     // The files of the failed run are kept, and do not count.
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_1.log.1"), "{:?}", sandbox.files("1n1g"));
@@ -201,16 +207,19 @@ fn resume_accepts_more_or_fewer_runs() {
     succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
     // Tracing does not affect the measured configuration.
     let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --profile-layers --trace-runs 1 --resume";
-    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{resume} --dry-run --verbose")));
     let commands = stdout.lines().filter(|line| !line.starts_with("# "));
     let names: Vec<&str> = commands.map(|line| line.split_once(" --case ").expect("a run").1).collect();
     assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
-    expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(resume))));
+    expect![[r#"
+        logs and records: DIR/out
+        1 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(resume))));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
     expect![[r#"
-        sweep of ResNet50-v1b, 1n2g, 1 run each: batch 8, fp32, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out
+        sweep of ResNet50-v1b, 1n2g, 1 run each: batch 8, fp32, 3 measured + 1 warm-up iterations, device cpu, profile cpu
+        logs and records: DIR/out
         1 of 1 runs are finished
 
         ResNet50-v1b, fp32, batch size 8 per rank
@@ -254,8 +263,10 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
     let stdout = succeeds_silently(&mut sandbox.short_sweep(&more));
-    expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8,16, fp32,bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
-    expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
+    expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8,16, fp32,bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    expect![[r#"
+        logs and records: DIR/out
+        1 of 4 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
     for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
         assert!(stdout.contains(&format!("\n1n1g {title} run 1 of 1: {speed} images/s")), "{stdout}");
     }
@@ -263,7 +274,9 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     for name in ["rn50_b8_fp32_1.jsonl", "rn50_b16_fp32_1.jsonl", "rn50_b8_bf16_1.jsonl", "rn50_b16_bf16_1.jsonl"] {
         assert!(sandbox.files("1n1g").contains(name), "{name}");
     }
-    expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
+    expect![[r#"
+        logs and records: DIR/out
+        4 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     assert!(
         manifest.contains(r#""--batch-size": "8,16""#) && manifest.contains(r#""--dtype": "fp32,bf16""#),
@@ -292,6 +305,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
     expect![[r#"
+        logs and records: DIR/out
         1n1g/rn50_b16_fp32_1.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b16_fp32_1.jsonl cannot be used: contains case 1n1g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
         3 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
 }
@@ -301,45 +315,48 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let sandbox = Sandbox::with_valid_worker();
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
     succeeds_silently(&mut sweep(""));
-    let more = "--kv-stores ring,device,dist_sync --resume --dry-run";
+    let more = "--strategies ring,device,dist_sync --resume --dry-run --verbose";
     let stdout = succeeds_silently(&mut sweep(more));
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     assert_eq!(commands.len(), 2, "{stdout}");
-    assert!(commands[0].contains(" --kv-store device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
-    assert!(commands[1].contains(" --kv-store dist_sync --servers 1 "), "{stdout}");
+    assert!(commands[0].contains(" --strategy device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
+    assert!(commands[1].contains(" --strategy dist_sync --servers 1 "), "{stdout}");
     // No finished run has servers, so any number of them is new work.
     let stdout = succeeds_silently(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
-    assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
+    assert!(stdout.contains(" --strategy dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
-    let stdout = succeeds_silently(&mut sweep("--kv-stores ring,device --resume"));
-    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring,device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    let stdout = succeeds_silently(&mut sweep("--strategies ring,device --resume"));
+    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring,device, 3 measured + 1 warm-up iterations, device cpu, profile cpu"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
+        logs and records: DIR/out
         1n1g is measured once, with ring, and is the base of all strategies
         2 of 3 runs are finished"#]]
     .assert_eq(&earlier_runs(&stdout));
     assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
-    assert!(manifest.contains(r#""--kv-store": "ring,device""#), "{manifest}");
+    assert!(manifest.contains(r#""--strategy": "ring,device""#), "{manifest}");
     expect![[r#"
+        logs and records: DIR/out
         1n1g is measured once, with ring, and is the base of all strategies
         3 of 3 runs are finished"#]]
-    .assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--kv-stores ring,device --resume"))));
+    .assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--strategies ring,device --resume"))));
 
-    let error = refused(&mut sweep("--resume --kv-store device"), 2);
+    let error = refused(&mut sweep("--resume --strategy device"), 2);
     expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
-        --kv-store: ring,device then, device now
-        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g,1n2g --runs 1 --batch-size 8 --kv-stores ring,device --resume --out DIR/out), or choose another --out
+        --strategy: ring,device then, device now
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g,1n2g --runs 1 --batch-size 8 --strategies ring,device --resume --out DIR/out), or choose another --out
     "#]]
     .assert_eq(&without_paths(&error));
     // A record of another kv-store does not count for this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
     expect![[r#"
+        logs and records: DIR/out
         1n1g is measured once, with ring, and is the base of all strategies
         1n2g/rn50_b8_fp32_device_1.log: the run is repeated: finished earlier, but record DIR/out/1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
-        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--kv-stores ring,device --resume"))));
+        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--strategies ring,device --resume"))));
 }
 
 #[test]
@@ -367,6 +384,7 @@ fn resume_checks_the_files_of_finished_runs() {
     "#]].assert_eq(&without_paths(&stderr));
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     expect![[r#"
+        logs and records: DIR/out
         1n1g/rn50_b8_fp32_1.log: the run is repeated: finished earlier, but log DIR/out/1n1g/rn50_b8_fp32_1.log cannot be read: No such file or directory (os error 2)
         1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b8_fp32_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line: repeat it
         1n1g/rn50_b8_fp32_3.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b8_fp32_3.jsonl cannot be used: contains run 4, unlike its file name: restore the original name
@@ -392,7 +410,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     let (_, left_out) = sandbox.extract();
     assert!(left_out.contains("1n1g/rn50_b8_fp32_2.log:") && !left_out.contains("safetensors"), "{left_out}");
 
-    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --dry-run")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --dry-run --verbose")));
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     let [second, third] = commands[..] else { panic!("{stdout}") };
     let path = checkpoints[1].display();
@@ -402,7 +420,8 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     );
     assert!(third.contains(&format!(" --checkpoint {} ", checkpoints[2].display())), "{third}");
     assert!(!third.contains("--from-checkpoint"), "{third}");
-    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
+    let stdout =
+        succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run --verbose")));
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
     expect![[r#"
@@ -416,9 +435,9 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     assert!(stdout.contains(&format!("\n1n1g run 2 of 3: resuming from checkpoint {path}\n")), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
-    let error = refused(&mut sandbox.short_sweep("--kv-store dist_sync --checkpoint-every 2"), 2);
+    let error = refused(&mut sandbox.short_sweep("--strategy dist_sync --checkpoint-every 2"), 2);
     expect![[r#"
-        error: --checkpoint-every is not supported with --kv-store dist_sync and --gradient-compression none, which keep state on servers or ranks outside the checkpoint: omit one of them
+        error: --checkpoint-every is not supported with --strategy dist_sync and --gradient-compression none, which keep state on servers or ranks outside the checkpoint: omit one of them
     "#]].assert_eq(&error);
 }
 
@@ -431,6 +450,7 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
     expect![[r#"
+        logs and records: DIR/out
         1n1g/rn50_b8_fp32_1.log: the run is repeated: finished earlier, but repeat requested
         1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but repeat requested
         2 of 4 runs are finished"#]]
@@ -443,7 +463,9 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     let manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     assert!(manifest.command.iter().all(|argument| argument != "--repeat" && argument != "1n1g"), "{manifest:?}");
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume"));
-    expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
+    expect![[r#"
+        logs and records: DIR/out
+        4 of 4 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
 
     // The last command may have had other cases.
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
@@ -462,6 +484,7 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
     // With its own network and batch size instead of the suite's.
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
     expect![[r#"
+        logs and records: DIR/out
         each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
         4 of 6 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
     assert!(stdout.contains("\n1n2g baseline, run 2 of 2: 32.00 images/s"), "{stdout}");
@@ -478,7 +501,9 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
 
     // Without `--suite` the baselines are neither run nor lost.
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
-    expect!["2 of 3 runs are finished"].assert_eq(&earlier_runs(&stdout));
+    expect![[r#"
+        logs and records: DIR/out
+        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
     assert!(!stdout.contains(" baseline,"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
 }
@@ -531,6 +556,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
 
     expect![[r#"
+        logs and records: DIR/out
         each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
         no-communication/1n2g/rn50_b8_fp32_1.log: the run is repeated: interrupted
         3 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut resume_command(&stderr))));
@@ -544,6 +570,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     let record = sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl");
     fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b8_fp32_2.jsonl")).expect("copied");
     expect![[r#"
+        logs and records: DIR/out
         each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
         no-communication/1n2g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but record DIR/out/no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: contains a run with communication (solo), but is in a folder of runs without it: move it back
         5 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&format!("{SUITE} --resume")))));

@@ -136,7 +136,7 @@ fn check_servers_as_tasks(slurm: &Scheduler) {
     ] {
         let _tokens = take_cores(4);
         let sandbox = Sandbox::real();
-        let options = format!("--cases {case} --iters 2 {SMALL} --kv-store dist_sync --servers {servers}");
+        let options = format!("--cases {case} --iters 2 {SMALL} --strategy dist_sync --servers {servers}");
         succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
         let record = slurm.record(&sandbox, &format!("out/{case}/mxnet-lenet_b2_fp32_dist-sync_1.jsonl"), &hosts);
         let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
@@ -154,7 +154,7 @@ fn check_process_placement_from_a_file(slurm: &Scheduler) {
     let [first, second] = [1, 2].map(|number| slurm.cluster.host(number));
     fs::write(&file, format!("{second}\n{first}\n{first}\n{second}\n")).expect("written");
     let options = format!(
-        "--cases 2n1g --iters 2 {SMALL} --kv-store dist_sync --servers 2 --launcher-args --nodelist={}",
+        "--cases 2n1g --iters 2 {SMALL} --strategy dist_sync --servers 2 --launcher-args --nodelist={}",
         file.display()
     );
     succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
@@ -168,7 +168,7 @@ fn check_survival_of_a_lost_rank(slurm: &Scheduler) {
     let _tokens = take_cores(3);
     let sandbox = Sandbox::real();
     // Rank 0 waits for no other rank, and rank 1 has not finished before it is killed.
-    let options = format!("--cases 2n1g --iters 1000 {SMALL} --kv-store dist_async --servers 1 --inject slow:1:5000");
+    let options = format!("--cases 2n1g --iters 1000 {SMALL} --strategy dist_async --servers 1 --inject slow:1:5000");
     let mut command = slurm.sweep(&sandbox, &options);
     let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let log = "2n1g/mxnet-lenet_b2_fp32_dist-async_1.log";

@@ -64,10 +64,10 @@ fn invalid_suite_is_rejected() {
         error: --suite ddp already compares with --backend none: omit --backend none
     "]]
     .assert_eq(&error);
-    for servers in ["--kv-store dist_sync", "--kv-stores ring,dist_sync", "--autotune-over kv-store=dist_sync"] {
+    for servers in ["--strategy dist_sync", "--strategies ring,dist_sync", "--autotune-over strategy=dist_sync"] {
         let error = refused(&mut ringmark(&format!("sweep --suite llm --hosts localhost:2 --dry-run {servers}")), 2);
         expect![[r"
-            error: --suite llm limits the norm of all gradients, which --kv-store dist_sync does not support, because its servers update each part of an array alone: use --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl, or --model without --suite
+            error: --suite llm limits the norm of all gradients, which --strategy dist_sync does not support, because its servers update each part of an array alone: use --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl, or --model without --suite
         "]]
         .assert_eq(&error);
     }

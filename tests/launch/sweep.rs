@@ -151,7 +151,7 @@ fn large_job_reads_its_hosts_from_a_file() {
     ] {
         let options = format!("--hosts node[01-40]:8 --cases 40n8g --runs 1 --dry-run {options}");
         let kv_store = if options.contains("--servers") { "dist_sync" } else { "ring" };
-        let mut sweep = sandbox.sweep(&format!("{options} --kv-store {kv_store}"));
+        let mut sweep = sandbox.sweep(&format!("{options} --strategy {kv_store}"));
         let stdout = succeeds(&mut sweep);
         let stem = sandbox.path("out/40n8g/rn50_b8_fp32_dist-sync_1").display().to_string();
         let line = stdout.replace(&stem, "OUT").replace('\'', "");
@@ -216,20 +216,21 @@ fn quick_dry_run_selects_the_cases_that_fit() {
     let mut command = ringmark("sweep --dry-run --verbose --quick --device cpu --iters 9 --hosts localhost:2");
     let stdout = succeeds(command.arg("--worker").arg(sandbox.worker()));
     let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!(lines.len(), 5 + 4, "{stdout}");
+    assert_eq!(lines.len(), 6 + 4, "{stdout}");
     assert!(lines[0].starts_with("# sweep of ResNet50-v1b, 1n1g 1n2g, 2 runs each: batch 4, fp32, "), "{stdout}");
-    assert!(lines[1].starts_with("# each rank has "), "{stdout}");
-    expect!["# quick profile: for a first impression, not a reliable result"].assert_eq(lines[2]);
+    assert!(lines[1].starts_with("# logs and records: "), "{stdout}");
+    assert!(lines[2].starts_with("# each rank has "), "{stdout}");
+    expect!["# quick profile: for a first impression, not a reliable result"].assert_eq(lines[3]);
     // A single rank gets as many cores as each of two: otherwise the first result would look like half the efficiency.
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
     let variable = format!(" -x OMP_NUM_THREADS={threads} ");
-    assert!(lines[3].starts_with("# memory: about ") && lines[3].ends_with(" available here"), "{stdout}");
-    assert!(lines[4].starts_with("# time: about "), "{stdout}");
-    for line in &lines[5..] {
+    assert!(lines[4].starts_with("# memory: about ") && lines[4].ends_with(" available here"), "{stdout}");
+    assert!(lines[5].starts_with("# time: about "), "{stdout}");
+    for line in &lines[6..] {
         assert!(line.contains(&training) && line.contains(&variable), "{stdout}");
     }
-    assert!(lines[8].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+    assert!(lines[9].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
 }
 
 #[test]
@@ -319,7 +320,7 @@ fn axes_form_an_ordered_product() {
     assert_eq!(dry_run(&format!("--config {file}")), typed.replace(&format!("# wrote the options to {file}\n"), ""));
 
     // Servers are passed only to kv-stores that have servers.
-    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --kv-stores ring,local,dist_sync --servers 3");
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --strategies ring,local,dist_sync --servers 3");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     let records: Vec<String> = commands.iter().map(|line| record(line)).collect();
     let expected =
@@ -328,8 +329,8 @@ fn axes_form_an_ordered_product() {
     let with_servers: Vec<bool> = commands.iter().map(|line| line.contains(" --servers 3")).collect();
     assert_eq!(with_servers, [false, false, false, true], "{stdout}");
     assert_eq!(
-        dry_run("--cases 1n2g --kv-store device --runs 1"),
-        dry_run("--cases 1n2g --kv-stores local_allreduce_device --runs 1")
+        dry_run("--cases 1n2g --strategy device --runs 1"),
+        dry_run("--cases 1n2g --strategies local_allreduce_device --runs 1")
     );
 }
 
@@ -346,8 +347,8 @@ fn equivalent_options_of_other_programs_are_accepted() {
     assert_eq!(dry_run(theirs), dry_run(ours));
     assert_eq!(dry_run(&theirs.replace("float16", "amp")), dry_run(ours));
     let ours =
-        "--cases 1n2g --hosts a:2 --launcher mpirun --kv-store dist_sync --servers 1 --gradient-compression 2bit";
-    let theirs = "--cases 1n2g --hosts a:2 --launcher ssh --kv-store dist_sync --num-servers 1 --gc-type 2bit";
+        "--cases 1n2g --hosts a:2 --launcher mpirun --strategy dist_sync --servers 1 --gradient-compression 2bit";
+    let theirs = "--cases 1n2g --hosts a:2 --launcher ssh --strategy dist_sync --num-servers 1 --gc-type 2bit";
     assert_eq!(dry_run(theirs), dry_run(ours));
     let selected = dry_run("--cases 1n2g --hosts a:2 --gpus 0,2").concat();
     assert!(selected.contains(" -x CUDA_VISIBLE_DEVICES=0,2 "), "{selected}");
@@ -473,31 +474,31 @@ fn invalid_options_exit_with_status_2() {
                 error: the argument '--dtypes <TYPE,..>' cannot be used with '--dtype <TYPE>'
             --cases 1n1g --batch-sizes 1 --batch-size 2
                 error: the argument '--batch-sizes <N,..>' cannot be used with '--batch-size <N>'
-            --cases 1n2g --kv-stores ring,ring
-                error: --kv-stores has ring twice: name it once
-            --cases 1n2g --kv-stores ring --kv-store ring
-                error: the argument '--kv-stores <NAME,..>' cannot be used with '--kv-store <NAME>'
-            --cases 1n2g --kv-stores ring,redis
-                error: invalid value 'redis' for '--kv-stores <NAME,..>'
+            --cases 1n2g --strategies ring,ring
+                error: --strategies has ring twice: name it once
+            --cases 1n2g --strategies ring --strategy ring
+                error: the argument '--strategies <NAME,..>' cannot be used with '--strategy <NAME>'
+            --cases 1n2g --strategies ring,redis
+                error: invalid value 'redis' for '--strategies <NAME,..>'
                 [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
-            --cases 1n2g --kv-stores ring,device --servers 2
-                error: --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
-            --cases 1n2g --kv-stores ring,device --server-hosts c
-                error: --server-hosts c applies to --kv-store dist_*, but --kv-store is ring,device: omit --server-hosts
-            --cases 1n2g --kv-stores ring,local --dtypes fp32,fp16
-                error: --dtype fp16 is not supported with --kv-store local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
-            --cases 1n2g --kv-stores ring,device --batch-size auto
-                error: --batch-size auto finds the largest batch of one kv-store, but --kv-stores has ring,device: choose one with --kv-store, or give --batch-size a number
-            --cases 1n2g --kv-stores ring,device --suite ddp
-                error: --suite ddp supports one strategy, but --kv-stores has ring,device: choose one with --kv-store
-            --hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7
+            --cases 1n2g --strategies ring,device --servers 2
+                error: --servers 2 does not apply to --strategy ring: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+            --cases 1n2g --strategies ring,device --server-hosts c
+                error: --server-hosts c applies to --strategy dist_*, but --strategy is ring,device: omit --server-hosts
+            --cases 1n2g --strategies ring,local --dtypes fp32,fp16
+                error: --dtype fp16 is not supported with --strategy local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
+            --cases 1n2g --strategies ring,device --batch-size auto
+                error: --batch-size auto finds the largest batch of one strategy, but --strategies has ring,device: choose one with --strategy, or give --batch-size a number
+            --cases 1n2g --strategies ring,device --suite ddp
+                error: --suite ddp supports one strategy, but --strategies has ring,device: choose one with --strategy
+            --hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --strategy dist_sync --servers 7
                 error: 1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
-            --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync
+            --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --strategies ring,dist_sync
                 error: 7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
-            --hosts a:1,b:1 --cases 2n1g --kv-stores ring,local
-                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store shard-optimizer or dist_sync, or --cases with one host
-            --cases 1n1g --kv-stores ring,nccl
-                error: --kv-stores ring,nccl with --cases 1n1g: one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks, or omit ring
+            --hosts a:1,b:1 --cases 2n1g --strategies ring,local
+                error: --strategy local works on one host only, but case 2n1g has 2: use --strategy shard-optimizer or dist_sync, or --cases with one host
+            --cases 1n1g --strategies ring,nccl
+                error: --strategies ring,nccl with --cases 1n1g: one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks, or omit ring
             --batch-size 0
                 error: --batch-size 0 is out of range: choose 1 to 65536
             --profile dlperf --warmup 120

@@ -495,7 +495,7 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
             sed 's/"kv_store":"ring"/"kv_store":"ring","servers":2,"key_placement":"hash"/' "$from" >"$folder/ranks_served.jsonl";;
         esac"#,
     );
-    let options = "--cases 1n2g --runs 1 --kv-stores ring,dist_sync --servers 2 --key-placement hash";
+    let options = "--cases 1n2g --runs 1 --strategies ring,dist_sync --servers 2 --key-placement hash";
     succeeds(&mut sandbox.short_sweep(options));
     let rules = |sandbox: &Sandbox| {
         let (_, findings) = failed(sandbox);
@@ -508,11 +508,11 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
 
     // The baselines of a suite have no kv-store.
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --suite ddp --model resnet50_v1b --kv-store device"));
+    succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --suite ddp --model resnet50_v1b --strategy device"));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1"]);
     assert_eq!(rules(&sandbox), Vec::<String>::new());
-    change(&sandbox.path("out/sweep.json"), "\"--kv-store\": \"device\"", "\"--kv-store\": \"nccl\"");
-    expect!["1n2g/rn50_b8_fp32_device_1.log: it ran with --kv-store device, but the sweep requested nccl"]
+    change(&sandbox.path("out/sweep.json"), "\"--strategy\": \"device\"", "\"--strategy\": \"nccl\"");
+    expect!["1n2g/rn50_b8_fp32_device_1.log: it ran with --strategy device, but the sweep requested nccl"]
         .assert_eq(&rules(&sandbox).join("\n"));
 }
 
@@ -551,7 +551,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
 fn committed_result_that_check_rejects_says_why() {
     let stderr = fails(ringmark("check").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/same-40-times")));
     expect![[r#"
-        error: check of ./results/same-40-times failed: reliable; unknown: unedited (no hashes of 40 finished runs; busy machine)
+        error: check of ./results/same-40-times failed: reliable; unknown: unedited (busy machine; no hashes of 40 finished runs)
     "#]].assert_eq(&stderr.replace(env!("CARGO_MANIFEST_DIR"), "."));
 }
 

@@ -267,7 +267,7 @@ fn real_sweep_over_kv_stores_is_read() {
     let sandbox = Sandbox::real();
     let mut command =
         ringmark("sweep --no-doctor --device cpu --model mlp --batch-size 2 --iters 4 --warmup 1 --threads 1");
-    command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --kv-stores ring,device,dist_sync"));
+    command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --strategies ring,device,dist_sync"));
     let out = sandbox.path("out");
     let tokens = take_all_cores();
     succeeds(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));

@@ -120,7 +120,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let (status, stdout, stderr) = predict(&["--cases", "8n2g", "--explain"]);
     assert_eq!(status, Some(0), "{stderr}");
     for kv_store in ["dist_async", "local"] {
-        assert!(stderr.contains(&format!("kv-store {kv_store} is not predicted from these runs: ")), "{stderr}");
+        assert!(stderr.contains(&format!("strategy {kv_store} is not predicted from these runs: ")), "{stderr}");
     }
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
     let stdout = single_spaced(&stdout);
@@ -129,12 +129,12 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     assert_eq!(middles, ["halfway ", "halfway ", "from the"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
-        "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \
+        "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring strategy device: \
          buckets are sent directly to their owners, to several at the same time, and the weights are returned lower limit",
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
         // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and
         // 178.7.
-        "kv-store dist_sync: one server per host, as measured, but at most one per array of the network, distributed over the hosts \
+        "strategy dist_sync: one server per host, as measured, but at most one per array of the network, distributed over the hosts \
          of the ranks busiest link, per step in one direction: 156.1 MB for 4n2g with 4 servers (measured), 193.8 MB for 8n2g with \
          8 servers limits",
     ] {
@@ -171,12 +171,12 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     assert_eq!(groups[1]["predictions"][1]["limited_by"], Limit::Exchange.text());
 
     // One kv-store alone, and the same with another number of servers: the message asks for the measured one.
-    let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync_device"]);
+    let (status, stdout, stderr) = predict(&["--strategy", "dist_sync_device"]);
     assert_eq!(status, Some(2), "{stdout}");
     expect![[r"
-        error: no run used --kv-store dist_device_sync, and its cost cannot be derived from other kv-stores: the runs used ring, local, device, dist_sync, dist_async; sweep these cases with --kv-store dist_device_sync, or choose one that was measured
+        error: no run used --strategy dist_device_sync, and its cost cannot be derived from other strategies: the runs used ring, local, device, dist_sync, dist_async; sweep these cases with --strategy dist_device_sync, or choose one that was measured
     "]].assert_eq(&stderr);
-    let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync", "--servers", "2", "--json"]);
+    let (status, stdout, stderr) = predict(&["--strategy", "dist_sync", "--servers", "2", "--json"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     let predictions = json["groups"][0]["predictions"].as_array().expect("a list");
@@ -185,14 +185,14 @@ fn each_kv_store_is_predicted_by_its_own_model() {
         .map(|one| (one["case"].as_str().expect("a case"), one["servers"].as_u64(), one["measured"].as_bool()));
     let requested = |case| (case, Some(2), Some(false));
     assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(requested));
-    let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
+    let (status, stdout, _) = predict(&["--strategy", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
     assert!(single_spaced(&stdout).contains("is inside the band"), "{stdout}");
 }
 
 #[test]
 fn ring_1n1g_has_no_servers() {
-    let options = ["--kv-store", "dist_sync", "--cases", "1n1g,8n2g"];
+    let options = ["--strategy", "dist_sync", "--cases", "1n1g,8n2g"];
     let (_, stdout, _) = sandbox::run(ringmark("predict").arg(several().path()).args(options));
     let servers = |case: &str| {
         let rows = stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -208,19 +208,19 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     let refuse = |options: &str| error(&folder, &options.split(' ').collect::<Vec<_>>());
     check_refusals(
         &expect![[r#"
-            --kv-store dist_async
-                error: rn50_b4_fp32_dist-async_cpu: kv-store dist_async is not predicted from these runs: its ranks do not wait for each other: the queueing time of a push at a server depends on when the other ranks push, which is unknown for larger cases, and images/s with stale weights are not comparable to those of a global batch
-            --kv-store local
-                error: rn50_b4_fp32_local_cpu: kv-store local is not predicted from these runs: it sums in the memory of one host, but predict extrapolates from several hosts
-            --kv-store device --servers 2
-                error: --servers 2 applies to --kv-store dist_sync and dist_device_sync, but these runs used device: omit --servers
+            --strategy dist_async
+                error: rn50_b4_fp32_dist-async_cpu: strategy dist_async is not predicted from these runs: its ranks do not wait for each other: the queueing time of a push at a server depends on when the other ranks push, which is unknown for larger cases, and images/s with stale weights are not comparable to those of a global batch
+            --strategy local
+                error: rn50_b4_fp32_local_cpu: strategy local is not predicted from these runs: it sums in the memory of one host, but predict extrapolates from several hosts
+            --strategy device --servers 2
+                error: --servers 2 applies to --strategy dist_sync and dist_device_sync, but these runs used device: omit --servers
             --servers 13
                 error: --servers 13: the network has only 12 arrays: use at most one server per array
             --servers 0
                 error: invalid value '0' for '--servers <N>': must be a whole number from 1 to 65536
             --servers 2 --backtest
                 error: the argument '--servers <N>' cannot be used with '--backtest'
-            --kv-store nobody
+            --strategy nobody
                 error: invalid value 'nobody' for '--kv-store <NAME>'
                 [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
         "#]],
@@ -242,13 +242,13 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     }
     let refusal = error(&coded, &[]);
     expect![[r"
-        error: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
+        error: rn50: strategy ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
     "]].assert_eq(&refusal);
 
     // No single rank, neither of this kv-store nor of ring.
     std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
-    let without = error(&folder, &["--kv-store", "device"]);
-    expect!["error: rn50_b4_fp32_device_cpu: kv-store device is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well"].assert_eq(&lines_with(&without, "only its update"));
+    let without = error(&folder, &["--strategy", "device"]);
+    expect!["error: rn50_b4_fp32_device_cpu: strategy device is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well"].assert_eq(&lines_with(&without, "only its update"));
     let group = group_of(&folder, KvStore::DistSync);
     assert!(Strategy::from_group(&group).is_ok(), "with servers nothing is derived from the update");
 
@@ -261,8 +261,8 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
             }
         }
     }
-    let without = error(&folder, &["--kv-store", "dist_sync", "--warmup", "2"]);
-    expect!["error: rn50_b4_fp32_dist-sync: kv-store dist_sync is not predicted from these runs: there are logs without records (.jsonl), and only records show the hidden part of an exchange"].assert_eq(&lines_with(&without, "there are logs"));
+    let without = error(&folder, &["--strategy", "dist_sync", "--warmup", "2"]);
+    expect!["error: rn50_b4_fp32_dist-sync: strategy dist_sync is not predicted from these runs: there are logs without records (.jsonl), and only records show the hidden part of an exchange"].assert_eq(&lines_with(&without, "there are logs"));
 }
 
 #[test]
@@ -280,13 +280,13 @@ fn kv_store_without_valid_runs_is_rejected() {
         end.failure = (made.header.config.kv_store.kv_store == KvStore::Device).then(|| "weights differ".to_owned());
         folder.run(&made);
     }
-    let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "device"]), 2);
-    expect![[r"
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--strategy", "device"]), 2);
+    expect![[r#"
         not used: 1n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
         not used: 2n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
         not used: 4n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
-        error: rn50_b4_fp32_device_cpu: kv-store device is not predicted from these runs: no run of it counts
-    "]]
+        error: rn50_b4_fp32_device_cpu: strategy device is not predicted from these runs: no run of it counts
+    "#]]
     .assert_eq(&error);
 }
 
@@ -330,7 +330,7 @@ fn servers_keep_their_placement_in_larger_cases() {
     let folder = Folder::new();
     ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
     let (_, stdout, _) =
-        sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g --explain").arg(folder.path()));
+        sandbox::run(ringmark("predict --strategy dist_sync --cases 8n2g --explain").arg(folder.path()));
     let sentence = "distributed over at most 2 hosts without ranks, as measured busiest link, per step in one direction: 96.0 MB for \
                     4n2g with 4 servers (measured), 192.0 MB for 8n2g with 8 servers";
     assert!(single_spaced(&stdout).contains(sentence), "{stdout}");
@@ -342,10 +342,10 @@ fn suggested_command_keeps_the_server_options() {
         let folder = Folder::new();
         ["1n1g", "1n2g", "2n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
         let (status, _, stderr) =
-            sandbox::run(ringmark("predict --kv-store dist_sync --cases 4n4g").arg(folder.path()));
+            sandbox::run(ringmark("predict --strategy dist_sync --cases 4n4g").arg(folder.path()));
         assert_eq!(status, Some(1), "{stderr}");
         let (_, command) = stderr.trim_end().split_once("ringmark sweep --cases 1n4g,2n4g ").expect("a command");
-        command.replace("--batch-size 4 --dtype fp32 --kv-store dist_sync", "").trim_start().to_owned()
+        command.replace("--batch-size 4 --dtype fp32 --strategy dist_sync", "").trim_start().to_owned()
     };
     let hosts = "--hosts HOST1:4,HOST2:4";
     assert_eq!(options(Some(4), &["host0", "host1"]), format!("--servers 4 {hosts}"));
@@ -373,7 +373,7 @@ fn other_server_counts_are_predicted_without_straggler_too() {
         folder.run(&made);
     }
     let (status, stdout, stderr) =
-        sandbox::run(ringmark("predict --servers 1 --kv-store dist_sync").arg(folder.path()).arg("--json"));
+        sandbox::run(ringmark("predict --servers 1 --strategy dist_sync").arg(folder.path()).arg("--json"));
     assert_eq!(status, Some(0), "{stderr}");
     let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
     for predictions in ["predictions", "predictions_without_straggler"] {
@@ -393,8 +393,8 @@ fn mixed_server_placement_is_rejected() {
         end.kv_store.iter_mut().for_each(|used| used.servers[0].host = "host0".to_owned());
         folder.run(&made);
     }
-    let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "dist_sync"]), 2);
-    expect![[r"
-        error: rn50_b4_fp32_dist-sync_cpu: kv-store dist_sync is not predicted from these runs: in 2n2g some servers share hosts with ranks and some do not: measure with all servers on one kind of host (--server-hosts)
-    "]].assert_eq(&error);
+    let error = refused(ringmark("predict").arg(folder.path()).args(["--strategy", "dist_sync"]), 2);
+    expect![[r#"
+        error: rn50_b4_fp32_dist-sync_cpu: strategy dist_sync is not predicted from these runs: in 2n2g some servers share hosts with ranks and some do not: measure with all servers on one kind of host (--server-hosts)
+    "#]].assert_eq(&error);
 }

@@ -106,7 +106,7 @@ fn assumptions_of_shards_are_explained() {
         let sweep = cluster.sweep(&MEASURED, 3);
         let folder = bandwidth_result.map(|operations| bandwidth_folder(&cluster, operations));
         let mut command = ringmark("predict --cases 8n2g --explain");
-        command.arg(sweep.path()).args(["--kv-store", kv_store.keyword()]);
+        command.arg(sweep.path()).args(["--strategy", kv_store.keyword()]);
         if let Some(folder) = &folder {
             command.arg("--bandwidth").arg(folder.path());
         }
@@ -136,11 +136,11 @@ fn assumptions_of_shards_are_explained() {
         unchanged: compute and the rest of the step; the bandwidth of each host
     "]].assert_eq(&explained(KvStore::ShardWeights, Some(&SHARDED)));
     expect![[r"
-        error: --bandwidth has the times of all_reduce, but these runs used --kv-store shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
+        error: --bandwidth has the times of all_reduce, but these runs used --strategy shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
     "]].assert_eq(&explained(KvStore::ShardOptimizer, Some(&[Operation::AllReduce])));
     // Both have the same cost, but libraries implement each of them separately.
     expect![[r"
-        error: --bandwidth has the times of all_gather for 2n2g, but these runs used --kv-store shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
+        error: --bandwidth has the times of all_gather for 2n2g, but these runs used --strategy shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
     "]]
     .assert_eq(&explained(KvStore::ShardOptimizer, Some(&SHARDED[..1])));
     expect![[r"
@@ -190,13 +190,13 @@ fn hybrid_shards_need_one_host_and_several() {
     let cluster = clusters(KvStore::Hybrid, Algorithm::Ring)[0];
     let refusal = |measured: &[&str]| {
         let sweep = cluster.sweep(measured, 1);
-        refused(ringmark("predict --cases 8n2g --kv-store hybrid").arg(sweep.path()), 1)
+        refused(ringmark("predict --cases 8n2g --strategy hybrid").arg(sweep.path()), 1)
     };
     expect![[r"
-        error: 8n2g cannot be predicted: 1n2g was not measured, and only one host shows the exchange inside a host, which does not grow with the number of hosts; measure: ringmark sweep --cases 1n2g --batch-size 4 --dtype fp32 --kv-store hybrid
+        error: 8n2g cannot be predicted: 1n2g was not measured, and only one host shows the exchange inside a host, which does not grow with the number of hosts; measure: ringmark sweep --cases 1n2g --batch-size 4 --dtype fp32 --strategy hybrid
     "]].assert_eq(&refusal(&["1n1g", "2n2g", "4n2g"]));
     expect![[r"
-        error: 8n2g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n2g --batch-size 4 --dtype fp32 --kv-store hybrid --hosts HOST1:2,HOST2:2
+        error: 8n2g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n2g --batch-size 4 --dtype fp32 --strategy hybrid --hosts HOST1:2,HOST2:2
     "]].assert_eq(&refusal(&["1n1g", "1n2g"]));
     let evidence = evidence(&cluster.sweep(&["1n2g", "2n2g"], 1), KvStore::Hybrid);
     let efficiency = predict(&evidence, "4n2g".parse().expect("a case")).expect("one host and several").efficiency;
@@ -249,8 +249,8 @@ fn passes_multiply_the_bytes_of_shards() {
 fn shards_without_1n1g_are_rejected() {
     let cluster = clusters(KvStore::ShardOptimizer, Algorithm::Ring)[0];
     let sweep = cluster.sweep(&MEASURED[1..], 1);
-    expect![[r"
+    expect![[r#"
         not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
-        error: rn50: kv-store shard-optimizer is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well
-    "]].assert_eq(&refused(ringmark("predict").arg(sweep.path()), 2));
+        error: rn50: strategy shard-optimizer is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well
+    "#]].assert_eq(&refused(ringmark("predict").arg(sweep.path()), 2));
 }

@@ -269,13 +269,13 @@ fn all_wrong_options_are_reported_together() {
                 error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8
             "#]],
         ),
-        // An alias of --kv-store; a flag without a value; a word without an option.
+        // An alias of --strategy; a flag without a value; a word without an option.
         (
             "bandwidth --kvstore ps --foo -b 8 resnet18",
             expect![[r"
                 error: unexpected argument '--foo' found
-                error: invalid value 'ps' for '--kv-store <NAME>'
-                  tip: did you mean `--kv-store dist_sync`?
+                error: invalid value 'ps' for '--strategy <NAME>'
+                  tip: did you mean `--strategy dist_sync`?
                 error: unexpected argument 'resnet18' found
                   tip: `--model resnet18`
             "]],

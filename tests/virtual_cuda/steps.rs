@@ -123,7 +123,7 @@ fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
 }
 
 fn with_kv_store(kv_store: &str) -> String {
-    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --kv-store {kv_store}")
+    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --strategy {kv_store}")
 }
 
 /// Gradients are copied on a separate stream, by threads bound to their rank's GPU.

@@ -93,14 +93,14 @@ fn typed(record: &RunRecord) -> String {
     let config = &record.header.config;
     let hierarchical = config.exchange.hierarchical.map(|it| format!("--hierarchical {it}")).unwrap_or_default();
     let (kv_store, code) = (config.kv_store.kv_store, config.gradient_compression);
-    format!("--kv-store {kv_store} {hierarchical} --wire {} --gradient-compression {code}", config.exchange.wire)
+    format!("--strategy {kv_store} {hierarchical} --wire {} --gradient-compression {code}", config.exchange.wire)
 }
 
 #[test]
 fn sweep_uses_the_fastest_trial() {
     let sandbox = Sandbox::real();
     let log = sandbox.path("autotune.csv");
-    let over = "--autotune-over kv-store=ring,device,dist_sync --autotune-over hierarchical=on,off \
+    let over = "--autotune-over strategy=ring,device,dist_sync --autotune-over hierarchical=on,off \
                 --autotune-over gradient-compression=none,2bit:0.001";
     let tuned = |options: &str| {
         let mut command = sweep(&sandbox, "tuned", "1n1g,1n2g", &format!("{over} {options}"));
@@ -125,7 +125,7 @@ fn sweep_uses_the_fastest_trial() {
     let left_out = stdout.lines().filter(|line| line.contains(": skipped: --")).count();
     let least = if best["kv_store"] == "dist_sync" { 4 } else { 5 };
     assert!(tried.len() + left_out >= least, "{stdout}");
-    assert_eq!(stdout.matches("\nautotune chose kv-store ").count(), 1, "{stdout}");
+    assert_eq!(stdout.matches("\nautotune chose strategy ").count(), 1, "{stdout}");
 
     // The runs use the best configuration, as if it had been given on the command line.
     let record = record_of(&sandbox, "tuned");
@@ -160,16 +160,16 @@ fn sweep_uses_the_fastest_trial() {
 fn invalid_autotune_is_rejected_at_start() {
     let sandbox = Sandbox::new("exit 1");
     let errors = [
-        "--autotune-over kv-store",
+        "--autotune-over strategy",
         "--autotune-over batch-size=8,16",
         "--autotune-over wire=fp8",
         "--autotune-over wire=bf16 --autotune-over wire=fp16",
         "--autotune-over wire=bf16 --cases 1n1g",
         "--autotune-over wire=bf16 --dtypes fp32,bf16",
-        "--autotune-over wire=bf16 --kv-stores ring,device",
+        "--autotune-over wire=bf16 --strategies ring,device",
         "--autotune-over wire=bf16 --suite ddp",
         "--autotune-over wire=bf16 --batch-size auto",
-        "--autotune-over kv-store=local --hosts a:2,b:2 --cases 2n2g",
+        "--autotune-over strategy=local --hosts a:2,b:2 --cases 2n2g",
         "--autotune-over hierarchical=on,off --backend mpi",
         "--autotune-over gradient-compression=2bit --dtype fp16",
         "--autotune --autotune-log a.csv",
@@ -185,10 +185,10 @@ fn invalid_autotune_is_rejected_at_start() {
         error
     });
     expect![[r#"
-        error: invalid value 'kv-store' for '--autotune-over <NAME=VALUE,..>': "kv-store" is not NAME=VALUE,..: write it as kv-store=ring,device; NAME is one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+        error: invalid value 'strategy' for '--autotune-over <NAME=VALUE,..>': "strategy" is not NAME=VALUE,..: write it as strategy=ring,device; NAME is one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
 
         For more information, try '--help'.
-        error: invalid value 'batch-size=8,16' for '--autotune-over <NAME=VALUE,..>': "batch-size" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+        error: invalid value 'batch-size=8,16' for '--autotune-over <NAME=VALUE,..>': "batch-size" cannot be tuned: choose one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
 
         For more information, try '--help'.
         error: invalid value 'wire=fp8' for '--autotune-over <NAME=VALUE,..>': --wire fp8
@@ -197,10 +197,10 @@ fn invalid_autotune_is_rejected_at_start() {
         error: --autotune-over lists wire twice: list all its values once, as in wire=fp16
         error: --autotune-over tunes the exchange of gradients, which one rank does not need: add a case with several ranks to --cases
         error: --autotune-over tunes a single network, precision, batch size and strategy: omit all --dtypes but one
-        error: --autotune-over tunes a single network, precision, batch size and strategy: omit --kv-stores, and name those to be tried by --autotune-over kv-store=..,
+        error: --autotune-over tunes a single network, precision, batch size and strategy: omit --strategies, and name those to be tried by --autotune-over strategy=..,
         error: --autotune-over tunes a single network, precision, batch size and strategy: omit --suite ddp
         error: --autotune-over tunes a single network, precision, batch size and strategy: omit --batch-size auto
-        error: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store shard-optimizer or dist_sync, or --cases with one host
+        error: --strategy local works on one host only, but case 2n2g has 2: use --strategy shard-optimizer or dist_sync, or --cases with one host
         error: --autotune-over hierarchical=on: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
         error: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
         error: --autotune-log a.csv records one search, but in a sweep with --autotune every run has its own, in its record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE

@@ -122,7 +122,7 @@ fn servers_decode_pushed_codes() {
     let ring = checksum(&run(2, "--gradient-compression 2bit:0.01")).to_owned();
     for servers in [1, 2] {
         let record =
-            run(2 + servers, &format!("--gradient-compression 2bit:0.02 --kv-store dist_sync --servers {servers}"));
+            run(2 + servers, &format!("--gradient-compression 2bit:0.02 --strategy dist_sync --servers {servers}"));
         assert_eq!(checksum(&record), ring, "{servers}");
         // Rank 0 pushes for both.
         let of = used(&record);
@@ -139,10 +139,10 @@ fn servers_decode_pushed_codes() {
     // Top-k selects in each array with servers, but in each bucket with all-reduce: one bucket per array makes them
     // equal.
     let ring = checksum(&run(2, "--gradient-compression topk:0.05 --bucket-mb 0 --tail-mb 0")).to_owned();
-    let record = run(3, "--gradient-compression topk:0.05 --kv-store dist_device_sync --servers 1");
+    let record = run(3, "--gradient-compression topk:0.05 --strategy dist_device_sync --servers 1");
     assert_eq!(checksum(&record), ring);
     // Each rank pushes its own gradients.
-    let record = run(3, "--gradient-compression 2bit:0.01 --kv-store dist_async --servers 1");
+    let record = run(3, "--gradient-compression 2bit:0.01 --strategy dist_async --servers 1");
     assert!(used(&record).residual_norm.iter().all(|norm| *norm > 0.0), "{:?}", used(&record));
     let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
     assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS); 2]);
@@ -187,7 +187,7 @@ fn non_finite_gradient_fails_the_run_with_its_index() {
             assert!(error.contains("rerun without --gradient-compression"), "{error}");
         }
         let options = format!(
-            "--iters 4 --batch-size 4 --inject overflow:3 --gradient-compression {code} --kv-store dist_sync --servers 1"
+            "--iters 4 --batch-size 4 --inject overflow:3 --gradient-compression {code} --strategy dist_sync --servers 1"
         );
         let error = mlp(3, &options).refused(1);
         let expected = "the gradient of rank 0 is not finite in key ";
@@ -226,13 +226,13 @@ fn unsupported_compression_is_rejected_at_start() {
             --gradient-compression 2bit --autotune
                 error: --gradient-compression 2bit:0.5 conflicts with --autotune, because trial steps leave a residual in the training that follows: set --bucket-mb instead
             --gradient-compression 2bit --device cuda
-                error: --gradient-compression 2bit:0.5 runs in host memory: with --device cuda use --kv-store dist_sync or dist_async, or --gradient-compression fp16 or bf16
-            --gradient-compression 2bit --kv-store local
-                error: --gradient-compression 2bit:0.5 is not supported with --kv-store local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit --kv-store device
-                error: --gradient-compression 2bit:0.5 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit --kv-store nccl
-                error: --gradient-compression 2bit:0.5 is not supported with --kv-store nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+                error: --gradient-compression 2bit:0.5 runs in host memory: with --device cuda use --strategy dist_sync or dist_async, or --gradient-compression fp16 or bf16
+            --gradient-compression 2bit --strategy local
+                error: --gradient-compression 2bit:0.5 is not supported with --strategy local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit --strategy device
+                error: --gradient-compression 2bit:0.5 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit --strategy nccl
+                error: --gradient-compression 2bit:0.5 is not supported with --strategy nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
         "#]],
         refuse,
     );

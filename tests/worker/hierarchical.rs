@@ -35,7 +35,7 @@ fn training_uses_and_records_the_requested_hierarchy() {
     assert_eq!(checksum(&switched_off), checksum(&by_mpi));
     for (ranks, options, backend, hierarchical) in [
         (3, "--backend none", "none", None),
-        (2, "--hierarchical off --kv-store device", "mpi", off),
+        (2, "--hierarchical off --strategy device", "mpi", off),
         (2, "--hierarchical off --gradient-compression topk:0.5", "mpi", off),
         // A single rank has no other rank to add up with.
         (1, "--hierarchical off", "solo", off),
@@ -43,7 +43,7 @@ fn training_uses_and_records_the_requested_hierarchy() {
     ] {
         train(ranks, options, backend, hierarchical);
     }
-    let served = Run::ranks(3, &format!("{TRAIN} --kv-store dist_sync --servers 1")).finish().valid_record();
+    let served = Run::ranks(3, &format!("{TRAIN} --strategy dist_sync --servers 1")).finish().valid_record();
     assert_eq!(served.header.config.exchange.hierarchical, None, "servers sum");
 }
 
@@ -55,7 +55,7 @@ fn bandwidth_measures_both_hierarchies() {
         ("-b 100000 -e 100000", "shared-memory", Switch::On),
         ("-b 100000 -e 100000 --hierarchical off", "mpi", Switch::Off),
         ("--op all_gather -b 100000 -e 100000 --hierarchical off", "mpi", Switch::Off),
-        ("--model lenet --kv-store device --hierarchical off", "mpi", Switch::Off),
+        ("--model lenet --strategy device --hierarchical off", "mpi", Switch::Off),
     ] {
         let path = sandbox.path("record.json");
         succeeds(sandbox.worker_ranks(2, &format!("-n 2 -w 1 {options}")).arg("--json").arg(&path));
@@ -87,8 +87,8 @@ fn options_contradicting_hierarchical_are_rejected() {
             error: --hierarchical on does not apply to NCCL, which sums over all ranks with its own algorithm: omit --hierarchical, and use --nccl-algo (tree and nvls sum within each host)
         --hierarchical off --device cuda --nccl-algo tree
             error: --hierarchical off means one ring over all ranks, but --nccl-algo tree may not be a ring: use only one of them
-        --hierarchical on --kv-store dist_sync --servers 1
-            error: --hierarchical on does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)
+        --hierarchical on --strategy dist_sync --servers 1
+            error: --hierarchical on does not apply to --strategy dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)
         --no-hierarchical-allreduce
             error: unexpected argument '--no-hierarchical-allreduce' found
             tip: --no-hierarchical-allreduce: `--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway

@@ -315,9 +315,9 @@ fn resumed_training_is_bit_identical() {
     let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
     expect!["--from-checkpoint DIR/checkpoint.safetensors: saved with --momentum 0.875, but this run has 0.5: use the options of the run that saved it"].assert_eq(&error);
     let error =
-        run(2, "--batch-size 1 --checkpoint-every 4 --kv-store dist_sync").file("--checkpoint", &checkpoint).refused(2);
+        run(2, "--batch-size 1 --checkpoint-every 4 --strategy dist_sync").file("--checkpoint", &checkpoint).refused(2);
     assert!(
-        error.contains("--checkpoint is not supported with --kv-store dist_sync and --gradient-compression none"),
+        error.contains("--checkpoint is not supported with --strategy dist_sync and --gradient-compression none"),
         "{error}"
     );
     let weights = folder.path().join("weights.safetensors");

@@ -183,7 +183,7 @@ fn horovod_timeline_has_a_process_per_gradient() {
 fn servers_links_and_decode_threads_have_lanes() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
-    let options = "--model resnet18 --image-size 32 --iters 6 --warmup 1 --lr-warmup-iters 0 --kv-store dist_sync --servers 1 \
+    let options = "--model resnet18 --image-size 32 --iters 6 --warmup 1 --lr-warmup-iters 0 --strategy dist_sync --servers 1 \
                    --decode-threads 2 --prefetch 1";
     let traced = Run::ranks(2, options);
     let path = traced.path("trace.json");
@@ -307,7 +307,7 @@ fn sweep_traces_first_runs_and_report_draws_them() {
 fn gpu_streams_have_separate_lanes() {
     let options = format!("{SMALL} {RATE} --iters 5 --warmup 1 --trace-iterations 3-4 --batch-size 4 {AT_ONCE}");
     for kv_store in ["ring", "nccl"] {
-        let traced = Virtual::ranks(2, &format!("{options} --bucket-mb 4 --kv-store {kv_store}"));
+        let traced = Virtual::ranks(2, &format!("{options} --bucket-mb 4 --strategy {kv_store}"));
         let path = traced.path("trace.json");
         let (finished, _) = traced.file("--trace", &path).finish();
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);
@@ -337,7 +337,7 @@ fn gpu_streams_have_separate_lanes() {
 #[test]
 fn weight_transfers_have_no_bucket() {
     for kv_store in ["local", "device"] {
-        let traced = Run::ranks(2, &format!("{TRAIN} --kv-store {kv_store} --trace-iterations 3"));
+        let traced = Run::ranks(2, &format!("{TRAIN} --strategy {kv_store} --trace-iterations 3"));
         let path = traced.path("trace.json");
         let finished = traced.file("--trace", &path).finish();
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);

@@ -1,4 +1,4 @@
-//! Tests of `ringmark-worker train --kv-store` with real servers: ranks and servers are processes of one mpirun, and
+//! Tests of `ringmark-worker train --strategy` with real servers: ranks and servers are processes of one mpirun, and
 //! their results are compared with all-reduce.
 
 use std::fs;
@@ -59,7 +59,7 @@ fn synchronous_kv_stores_match_all_reduce() {
     ] {
         let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
         let record =
-            Run::ranks(2 + servers, &format!("{TRAIN} --kv-store {kv_store} {servers_option}")).finish().valid_record();
+            Run::ranks(2 + servers, &format!("{TRAIN} --strategy {kv_store} {servers_option}")).finish().valid_record();
         // The sum of two gradients does not depend on the order.
         assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{kv_store}");
         assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{kv_store}");
@@ -104,9 +104,9 @@ fn every_update_rule_matches_all_reduce() {
             (0, "--strategy shard-optimizer"),
             (0, "--strategy shard-gradients"),
             (0, "--strategy shard-weights --bucket-mb 1"),
-            (0, "--kv-store local"),
-            (0, "--kv-store device"),
-            (2, "--kv-store dist_sync --servers 2"),
+            (0, "--strategy local"),
+            (0, "--strategy device"),
+            (2, "--strategy dist_sync --servers 2"),
         ] {
             let record = Run::ranks(2 + servers, &options(kv_store)).finish().valid_record();
             assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{rule} {kv_store}");
@@ -246,7 +246,7 @@ fn owners_clip_and_decay_like_all_reduce() {
     let start = weights("--lr 0");
     let ring = weights(rule);
     for kv_store in ["shard-optimizer", "shard-gradients", "shard-weights", "local", "device", "nccl"] {
-        let owned = weights(&format!("{rule} --kv-store {kv_store}"));
+        let owned = weights(&format!("{rule} --strategy {kv_store}"));
         let difference = apart(&owned, &ring, &start);
         assert!(difference < 1e-5, "{kv_store}: {difference}");
     }
@@ -268,7 +268,7 @@ fn servers_match_gradient_of_global_batch() {
     let start = safetensors::read(small_init());
     let joined = gradient_step(&data, 1, 0, 3, "");
     let of_servers = |servers: u32, options: &str| {
-        gradient_step(&data, 3, servers, 1, &format!("--kv-store dist_sync --servers {servers} {options}"))
+        gradient_step(&data, 3, servers, 1, &format!("--strategy dist_sync --servers {servers} {options}"))
     };
     let difference = apart(&of_servers(2, ""), &joined, &start);
     assert!(difference < 1e-4, "{difference}");
@@ -279,7 +279,7 @@ fn servers_match_gradient_of_global_batch() {
 #[test]
 fn asynchronous_workers_train_without_waiting() {
     let options =
-        "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --kv-store dist_async --servers 2";
+        "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --strategy dist_async --servers 2";
     // Rank 1 is slower: rank 0's weights advance without it.
     let record = Run::ranks(4, &format!("{options} --inject slow:1:100")).finish().valid_record();
     // At the end all ranks have the same weights.
@@ -308,7 +308,7 @@ fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished 
 #[test]
 fn asynchronous_workers_continue_after_one_is_killed() {
     // Rank 1 does not finish before it is killed.
-    let options = "--model mxnet-lenet --image-size 28 --iters 300 --kv-store dist_async --servers 1 --inject slow:1:500 \
+    let options = "--model mxnet-lenet --image-size 28 --iters 300 --strategy dist_async --servers 1 --inject slow:1:500 \
                    --trace-iterations 290-300";
     let run = Run::processes(4, "--continuous", options);
     let trace = run.path("trace.json");
@@ -340,7 +340,7 @@ fn worker_failure_before_first_push_ends_asynchronous_job() {
         worker_program().display()
     );
     write_program(&script, &text);
-    let run = Run::processes(4, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 1");
+    let run = Run::processes(4, "--continuous", "--model resnet18 --iters 3 --strategy dist_async --servers 1");
     let finished = run.program(&script).finish();
     assert_no_rank_left(finished.folder.path());
     assert_eq!(finished.record, None, "{}", finished.stdout);
@@ -400,7 +400,7 @@ fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
 #[test]
 fn worker_killed_while_gathering_is_named_by_others() {
     let (launcher, reports) = launcher();
-    let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
+    let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --strategy dist_async --servers 2");
     // Rank 0 saves to this pipe before it gathers, and blocks until it is read.
     let weights = run.path("weights");
     mkfifo(&weights, Mode::S_IRWXU).expect("made");
@@ -424,7 +424,7 @@ fn worker_killed_while_gathering_is_named_by_others() {
 fn synchronous_job_ends_if_worker_or_server_is_killed() {
     // A rank, then the server.
     for process in [1, 2] {
-        let run = Run::ranks(3, "--model mxnet-lenet --image-size 28 --iters 100000 --kv-store dist_sync --servers 1");
+        let run = Run::ranks(3, "--model mxnet-lenet --image-size 28 --iters 100000 --strategy dist_sync --servers 1");
         let finished = disturbed(run, 1, (process, Signal::SIGKILL));
         assert_ne!(finished.status, Some(0), "{}", finished.stderr);
         assert_eq!(finished.record, None);
@@ -441,37 +441,37 @@ fn contradicting_kv_store_options_are_rejected() {
     // Detected before MPI shows the number of processes.
     let errors = [
         "--servers 1",
-        "--kv-store dist_sync",
-        "--kv-store device --backend none",
-        "--kv-store dist_sync --servers 1 --dtype fp16",
+        "--strategy dist_sync",
+        "--strategy device --backend none",
+        "--strategy dist_sync --servers 1 --dtype fp16",
         "--strategy shard-gradients --overlap off",
         "--strategy shard-weights --validate missing.rec",
-        "--kv-store dist_sync --servers 1 --clip-norm 1",
-        "--kv-store dist_sync --servers 1 --weight-decay-on matrices",
-        "--kv-store distributed",
+        "--strategy dist_sync --servers 1 --clip-norm 1",
+        "--strategy dist_sync --servers 1 --weight-decay-on matrices",
+        "--strategy distributed",
     ]
     .map(|options| Run::single_rank(options).refusal(2));
     expect![[r#"
-        error: --servers 1 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
-        error: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
-        error: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-        error: --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
-        error: --overlap off exchanges gradients after backward, but --kv-store shard-gradients keeps only those of two buckets: omit --overlap
+        error: --servers 1 does not apply to --strategy ring: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+        error: --strategy dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
+        error: --strategy device conflicts with --backend none, which exchanges nothing: use only one of them
+        error: --dtype fp16 is not supported with --strategy dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
+        error: --overlap off exchanges gradients after backward, but --strategy shard-gradients keeps only those of two buckets: omit --overlap
         error: --validate missing.rec needs a data set: add --data FILE
-        error: --clip-norm is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
-        error: --weight-decay-on is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
-        error: invalid value 'distributed' for '--kv-store <NAME>'
+        error: --clip-norm is not supported with --strategy dist_sync, whose servers update each part of an array alone: omit it, or use --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
+        error: --weight-decay-on is not supported with --strategy dist_sync, whose servers update each part of an array alone: omit it, or use --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
+        error: invalid value 'distributed' for '--strategy <NAME>'
           [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
         For more information, try '--help'.
     "#]].assert_eq(&errors.concat());
-    let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refusal(1);
+    let error = Run::processes(1, "", "--strategy dist_sync --servers 1").refusal(1);
     expect![[r#"
         error: --servers 1 leaves no rank to train: mpirun started 1 processes: start 1 more than the number of ranks
     "#]]
     .assert_eq(&error);
     // The perceptron has 6 arrays.
-    let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
+    let error = Run::ranks(8, "--model mlp --image-size 28 --strategy dist_sync --servers 7").refusal(1);
     // mpirun adds lines if several processes end at once.
     let reason = "--servers 7: the network has only 6 arrays: use at most one server per array";
     assert!(error.contains(reason), "{error}");

@@ -77,7 +77,7 @@ fn uneven_shares_match_the_global_batch() {
             for (processes, kv_store) in [(2, "device"), (2, "local"), (3, "dist_sync --servers 1")] {
                 let rate = 2f64.powi(-6);
                 let options = format!(
-                    "--model {model} --iters 3 --batch-size 6 --lr {rate} {AT_ONCE} --work-load 3,1 --kv-store {kv_store}"
+                    "--model {model} --iters 3 --batch-size 6 --lr {rate} {AT_ONCE} --work-load 3,1 --strategy {kv_store}"
                 );
                 let finished = small(processes, &data, &options).save().finish();
                 let difference = apart(&finished.weights(), &one, &start);
@@ -123,7 +123,7 @@ fn accumulated_parts_match_the_whole_batch() {
         // Owners and servers of weights do not support fp16.
         for (processes, kv_store) in [(2, "device"), (3, "dist_sync --servers 1")].iter().filter(|_| dtype == "fp32") {
             let rate = 2f64.powi(-6);
-            let options = format!("--model {model} --lr {rate} --accumulate 2 --kv-store {kv_store}");
+            let options = format!("--model {model} --lr {rate} --accumulate 2 --strategy {kv_store}");
             let difference = apart(&weights(*processes, 6, &options), &whole, &start);
             assert!(difference < tolerance, "{model}, {kv_store}: {difference}");
         }
@@ -134,7 +134,7 @@ fn accumulated_parts_match_the_whole_batch() {
 fn accumulation_exchanges_once_per_batch() {
     // Four parts send as much as a single one, so that each image costs a quarter of the bytes.
     let run = |options: &str| {
-        let options = format!("--model mxnet-mlp --image-size 28 --iters 4 --kv-store dist_sync --servers 1 {options}");
+        let options = format!("--model mxnet-mlp --image-size 28 --iters 4 --strategy dist_sync --servers 1 {options}");
         Run::ranks(3, &options).finish()
     };
     let [one, four] = ["--batch-size 8", "--batch-size 32 --accumulate 4"].map(|options| run(options).valid_record());

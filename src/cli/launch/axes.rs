@@ -266,8 +266,8 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes));
     settings.extend(one_or_several("sequence-length", "sequence-lengths", texts(sequence_lengths)));
     settings.push(Setting::new("batch-factor", sweep.axes.factor_texts()));
-    if others.iter().any(|other| other.name == "kv-store") {
-        settings.extend(one_or_several("kv-store", "kv-stores", texts(kv_stores)));
+    if others.iter().any(|other| other.name == "strategy") {
+        settings.extend(one_or_several("strategy", "strategies", texts(kv_stores)));
     }
     let others = others.into_iter().filter(|other| settings.iter().all(|axis| axis.name != other.name));
     let others: Vec<Setting> = others.collect();

@@ -35,7 +35,7 @@ Examples:
       prints one figure
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
       the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
-  ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --kv-store dist_sync --servers 2
+  ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --strategy dist_sync --servers 2
       the same with key-value servers: bytes on every link, errors by rank
 
 Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error; 130: Ctrl-C.";

@@ -37,7 +37,7 @@ pub struct DoctorOptions {
     hosts: HostOptions,
     /// Hosts that run only parameter servers; also checked
     ///
-    /// Hosts of --kv-store dist_* servers; their devices are not checked.
+    /// Hosts of --strategy dist_* servers; their devices are not checked.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     server_hosts: Vec<String>,
     /// Folder for results; checks its free space

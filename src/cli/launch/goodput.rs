@@ -144,7 +144,7 @@ fn check(TrainSweep { sweep, train, search, ddp_suite, .. }: &TrainSweep) -> any
     ensure!(
         points == 1,
         "goodput trains one network in one case, but these options have {points} combinations: choose one with --cases, \
-         --model, --dtype, --batch-size and --kv-store"
+         --model, --dtype, --batch-size and --strategy"
     );
     ensure!(sweep.axes.runs >= 2, "--runs 1 gives no interval of the costs: use at least 2");
     Ok(())

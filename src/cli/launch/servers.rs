@@ -9,7 +9,7 @@ use crate::launch::sweep::plan::joined;
 /// Placement of the servers.
 #[derive(Debug, Args)]
 pub struct ServerOptions {
-    /// Hosts of the servers of --kv-store dist_*, round-robin; they need ringmark-worker at the same path as the others
+    /// Hosts of the servers of --strategy dist_*, round-robin; they need ringmark-worker at the same path as the others
     /// [default: the ranks' hosts, round-robin]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub server_hosts: Vec<String>,
@@ -20,7 +20,7 @@ impl ServerOptions {
     pub fn check(&self, kv_stores: &[KvStore]) -> anyhow::Result<()> {
         ensure!(
             self.server_hosts.is_empty() || kv_stores.iter().any(|kv_store| kv_store.has_servers()),
-            "--server-hosts {} applies to --kv-store dist_*, but --kv-store is {}: omit --server-hosts",
+            "--server-hosts {} applies to --strategy dist_*, but --strategy is {}: omit --server-hosts",
             self.server_hosts.join(","),
             joined(kv_stores, ",")
         );

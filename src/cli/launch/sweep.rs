@@ -54,9 +54,9 @@ Examples:
       resumes an interrupted or failed sweep: runs only what is missing
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
       every precision with every batch size and case
-  ringmark sweep --kv-stores ring,dist_sync --hosts a:8,b:8
+  ringmark sweep --strategies ring,dist_sync --hosts a:8,b:8
       all-reduce and MXNet's servers, compared in every case
-  ringmark sweep --hosts a:8,b:8 --autotune-over kv-store=ring,device,dist_sync --autotune-over wire=fp32,bf16
+  ringmark sweep --hosts a:8,b:8 --autotune-over strategy=ring,device,dist_sync --autotune-over wire=fp32,bf16
       tries these settings in short jobs, then runs the sweep with the fastest
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its format
@@ -110,11 +110,11 @@ pub struct SweepOptions {
     /// [defaults: AdamW, clipped gradients, batch size 4; on GPUs bf16]
     #[arg(long, value_name = "NAME", value_parser = keyword::<Suite>())]
     suite: Option<Suite>,
-    /// Strategies, instead of --kv-store, also --strategies: each runs with every network, precision, batch size and case. If ring is one of
+    /// Strategies, instead of --strategy: each runs with every network, precision, batch size and case. If ring is one of
     /// them, 1n1g runs once, with ring, and is the base of all
-    #[arg(long, alias = "strategies", value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
+    #[arg(long, alias = "kv-stores", value_name = "NAME,..", value_delimiter = ',', conflicts_with = "strategy")]
     #[arg(value_parser = keyword::<KvStore>())]
-    kv_stores: Option<Vec<KvStore>>,
+    strategies: Option<Vec<KvStore>>,
     /// Options for servers.
     #[command(flatten)]
     servers: ServerOptions,
@@ -185,8 +185,8 @@ impl SweepOptions {
             _ => vec![train.model],
         };
         // A search has its own strategies, and a resumed sweep keeps a single one.
-        let has_one = original_options.get("--kv-store").is_some_and(|original| !original.contains(','));
-        let is_given = self.kv_stores.is_some() || self.train.typed("kv-store").is_some();
+        let has_one = original_options.get("--strategy").is_some_and(|original| !original.contains(','));
+        let is_given = self.strategies.is_some() || self.train.typed("strategy").is_some();
         let suite = self.suite.filter(|_| !(is_given || has_one || !search.over.is_empty()));
         let of_suite = suite.map(|suite| suite.strategies(device_of_suite, train.kv_store.kv_store));
         let defaults = AxisDefaults {
@@ -198,7 +198,7 @@ impl SweepOptions {
                 None => axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
             },
             sequence_length: (train.sequence_length, self.train.typed("sequence-length").is_some()),
-            kv_stores: self.kv_stores.or(of_suite).unwrap_or_else(|| vec![train.kv_store.kv_store]),
+            kv_stores: self.strategies.or(of_suite).unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
             device_name: machine.device_name(&launch),

@@ -19,8 +19,8 @@ Examples:
       the first case whose efficiency is below 80 %
   ringmark predict results/rack7 --backtest
       the largest measured case, predicted from the others, and the error
-  ringmark predict results/stores --kv-store dist_sync --servers 4
-      runs of a kv-store with servers, as if four of them served every case
+  ringmark predict results/stores --strategy dist_sync --servers 4
+      runs of a strategy with servers, as if four of them served every case
   ringmark predict --backtest
       the same for the rows that DLPerf published
 
@@ -50,9 +50,9 @@ pub struct PredictOptions {
     /// such as 2n8g. hybrid also needs 1n8g; shard-*, device and nccl also 1n1g.
     #[arg(long, alias = "strategy", value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
     kv_store: Option<KvStore>,
-    /// Servers to predict for, with kv-store dist_*
+    /// Servers to predict for, with --strategy dist_*
     ///
-    /// Applies to --kv-store dist_sync and dist_device_sync [default: as measured, one for each host or always the same
+    /// Applies to --strategy dist_sync and dist_device_sync [default: as measured, one for each host or always the same
     /// number]
     #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,

@@ -20,8 +20,8 @@ impl GradientCompression {
         );
         if let Some(why) = no_codes(kv_store) {
             bail!(
-                "--gradient-compression {self} is not supported with --kv-store {kv_store} ({why}): use \
-                 --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync"
+                "--gradient-compression {self} is not supported with --strategy {kv_store} ({why}): use \
+                 --gradient-compression fp16 or bf16, or --strategy ring or dist_sync"
             );
         }
         ensure!(
@@ -31,7 +31,7 @@ impl GradientCompression {
         );
         ensure!(
             device != DeviceChoice::Cuda || kv_store.has_servers(),
-            "--gradient-compression {self} runs in host memory: with --device cuda use --kv-store dist_sync or \
+            "--gradient-compression {self} runs in host memory: with --device cuda use --strategy dist_sync or \
              dist_async, or --gradient-compression fp16 or bf16"
         );
         Ok(())

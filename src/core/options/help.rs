@@ -126,9 +126,9 @@ const GROUPS: [Group; 7] = [
     },
     Group {
         heading: "Gradient exchange",
-        common: &["backend", "wire", "kv-store"],
+        common: &["backend", "wire", "strategy"],
         others: &[
-            "kv-stores",
+            "strategies",
             "hierarchical",
             "nccl-algo",
             "overlap",

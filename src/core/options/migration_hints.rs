@@ -103,8 +103,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "-o" | "--output" | "--output-dir" | "--outdir" | "--out-dir" | "--output-filename" | "--log-dir" | "--save-dir"
         | "--work-dir"
         => "`--out FOLDER` is for logs and records",
-    "--kv-store" | "--kvstore"
-        => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects where gradients are \
+    "--kvstore"
+        => "`--strategy NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects where gradients are \
             summed and weights updated",
 ];
 
@@ -239,7 +239,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--scenario" | "--target-qps" | "--max-duration" | "--mlperf_conf" | "--user_conf"
         => "not supported: `ringmark score` measures fixed batch sizes, such as `--batch-sizes 1,32`",
     "--count" => "`--runs N`",
-    "--variable-update" => "`--kv-store NAME` selects how gradients are summed and weights updated",
+    "--variable-update" => "`--strategy NAME` selects how gradients are summed and weights updated",
     "--all-reduce-spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
     "--num-classes" => "not supported: every network has 1000 classes",
     "--launcher" | "--standalone" | "--local-rank" | "--node-rank" | "--rank"
@@ -321,14 +321,14 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--recompute", &["full", "selective", "all", "on", "true"], "`--recompute block`"),
     ("--gpus", &["all"], "not needed: all GPUs are used"),
     ("--profile", &["gpu", "full"], "`--profile dlperf`"),
-    ("--kv-store", &["ps", "server"], "`--kv-store dist_sync`"),
-    ("--kv-store", &["zero1", "zerostage1", "distributedoptimizer"], "`--strategy zero1`"),
-    ("--kv-store", &["zero2", "zerostage2", "shardgradop"], "`--strategy zero2`"),
-    ("--kv-store", &["zero3", "zerostage3", "fullshard", "fullyshard", "fsdp"], "`--strategy fsdp`"),
-    ("--kv-store", &["zero", "zero4", "zero5", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
-    ("--kv-store", &["zero0", "zerostage0", "noshard"], "`--strategy ddp`"),
-    ("--kv-store", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
-    ("--kv-store", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
+    ("--strategy", &["ps", "server"], "`--strategy dist_sync`"),
+    ("--strategy", &["zero1", "zerostage1", "distributedoptimizer"], "`--strategy zero1`"),
+    ("--strategy", &["zero2", "zerostage2", "shardgradop"], "`--strategy zero2`"),
+    ("--strategy", &["zero3", "zerostage3", "fullshard", "fullyshard", "fsdp"], "`--strategy fsdp`"),
+    ("--strategy", &["zero", "zero4", "zero5", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
+    ("--strategy", &["zero0", "zerostage0", "noshard"], "`--strategy ddp`"),
+    ("--strategy", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
+    ("--strategy", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
     ("--launcher", &["pdsh", "openmpi", "mpich", "mvapich", "impi", "ssh"], "`--launcher mpirun`, the default"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
@@ -358,7 +358,7 @@ const LISTS: [&str; 12] = [
     "--dtypes",
     "--batch-sizes",
     "--sequence-lengths",
-    "--kv-stores",
+    "--strategies",
     "--op",
     "--data",
     "--server-hosts",
@@ -374,7 +374,7 @@ const PLURALS: [(&str, &str); 5] = [
     ("--sequence-length", "--sequence-lengths"),
     ("--dtype", "--dtypes"),
     ("--model", "--models"),
-    ("--kv-store", "--kv-stores"),
+    ("--strategy", "--strategies"),
 ];
 
 /// Start of a line with a hint.
@@ -425,7 +425,6 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
         // clap suggests passing the option as a value, which no command takes.
         error.remove(ContextKind::Suggested);
     }
-    name_as_typed(&mut error, typed);
     if let Some(hint) = own {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
     }
@@ -495,16 +494,6 @@ pub fn exit(errors: &[clap::Error]) -> ! {
     let lines: Vec<&str> = lines.iter().enumerate().filter(is_last).map(|(_, line)| *line).collect();
     let _ = writeln!(stderr(), "{}", lines.join("\n"));
     std::process::exit(errors.first().map_or(2, clap::Error::exit_code));
-}
-
-/// Names `--kv-store` as it was typed.
-fn name_as_typed(error: &mut clap::Error, typed: &[String]) {
-    let is_of = |option: &str| context(error, ContextKind::InvalidArg).is_some_and(|named| named.starts_with(option));
-    let alias = |word: &&String| word.starts_with("--strateg");
-    if let (true, Some(word)) = (is_of("--kv-store"), typed.iter().find(alias)) {
-        let option = word.split('=').next().unwrap_or_default();
-        error.insert(ContextKind::InvalidArg, ContextValue::String(format!("{option} <NAME>")));
-    }
 }
 
 fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
@@ -817,7 +806,7 @@ fn sharding(hint: &MigrationHint, value: &str) -> Option<&'static str> {
         _ => return None,
     };
     let is_strategy =
-        |(option, values, _): &&(&str, &[&str], &str)| *option == "--kv-store" && values.contains(&name.as_str());
+        |(option, values, _): &&(&str, &[&str], &str)| *option == "--strategy" && values.contains(&name.as_str());
     VALUES.iter().find(is_strategy).map(|(.., ours)| *ours)
 }
 

@@ -27,7 +27,7 @@ pub fn invalidity(record: &RunRecord) -> Option<Invalidity> {
     if let Some(LostRank { rank, host, iteration }) = end.kv_store.as_ref().and_then(|used| used.lost.first()) {
         return Some(Invalidity::Other(format!(
             "rank {rank} on host {host} exited after iteration {iteration}, and the others continued without it \
-             (--kv-store {store}): the figures do not cover all ranks"
+             (--strategy {store}): the figures do not cover all ranks"
         )));
     }
     let (completed, requested) = (iterations.len(), header.config.iterations);

@@ -587,7 +587,7 @@ fn invalid_run_has_one_reason() {
     let of_lost = |run: &mut RunRecord| {
         end(run).kv_store = Some(KvStoreUse { lost: vec![lost.clone()], ..KvStoreUse::default() })
     };
-    expect!["rank 3 on host d exited after iteration 7, and the others continued without it (--kv-store ring): the figures do not cover all ranks"]
+    expect!["rank 3 on host d exited after iteration 7, and the others continued without it (--strategy ring): the figures do not cover all ranks"]
         .assert_eq(&reason(&of_lost));
     expect!["only 59 of 60 iterations were completed"].assert_eq(&reason(&|run| drop(run.iterations.pop())));
     expect!["the loss of rank 2 is NaN in iteration 4: lower --lr or --loss-scale"]

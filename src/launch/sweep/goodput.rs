@@ -86,7 +86,8 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
     if config.train.sweep.launch.dry_run {
         let run = config.train.sweep.axes.runs()[0];
         let out = config.train.sweep.out.display();
-        printer.line(&format!("# goodput of {}, {}; logs and records in {out}", run.point(), run.case));
+        printer.line(&format!("# goodput of {}, {}", run.point(), run.case));
+        printer.line(&format!("# logs and records: {out}"));
         printer.line("# runs without failures, for the speed and the cost of a checkpoint:");
         measurement.train(&measurement.undisturbed())?;
         printer.line(&measurement.later_runs());

@@ -13,7 +13,7 @@ use ringmark_core::dimension::{BatchShape, KvStore, Seconds};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{
-    Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, without_option,
+    Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, STRATEGY, without_option,
 };
 use ringmark_core::number_text::count;
 use ringmark_core::options::option_table::{OptionSpec, Options};
@@ -23,7 +23,7 @@ use ringmark_core::shell;
 use crate::launch::local::disk_error;
 use crate::launch::sweep::conditions::SERVER_HOSTS;
 use crate::launch::sweep::folder;
-use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
+use crate::launch::sweep::plan::{AXIS_OPTIONS, joined};
 
 /// Failure of a run that was in progress when ringmark was killed.
 const KILLED: &str = "ringmark was killed during the run";
@@ -265,7 +265,7 @@ fn add_axis_values(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String
 
 /// Accepts settings of servers as new work if no run so far has servers.
 fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
-    let kv_stores = earlier.get(KV_STORE).map_or("", String::as_str).split(',');
+    let kv_stores = earlier.get(STRATEGY).map_or("", String::as_str).split(',');
     if kv_stores.filter_map(|name| name.parse().ok()).any(KvStore::has_servers) {
         return;
     }

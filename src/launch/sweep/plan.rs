@@ -7,16 +7,14 @@ use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::AUTO_BATCH_SIZE;
 use ringmark_core::dimension::{BatchShape, BatchSize, Case, Dtype, KvStore, Model, WorkUnit};
 use ringmark_core::file::run_name::{Point, RunName};
+use ringmark_core::manifest::STRATEGY;
 
 /// Options that hold an axis: a comma separates its values.
 pub const AXIS_OPTIONS: [&str; 7] =
-    [MODEL, DTYPE, BATCH_SIZE, SEQUENCE_LENGTH, BATCH_FACTOR, BATCH_SIZES_THAT_FIT, KV_STORE];
+    [MODEL, DTYPE, BATCH_SIZE, SEQUENCE_LENGTH, BATCH_FACTOR, BATCH_SIZES_THAT_FIT, STRATEGY];
 
 /// Condition that stores the batch sizes found by trials.
 pub const BATCH_SIZES_THAT_FIT: &str = "batch sizes that fit";
-
-/// Axis that only training has.
-pub const KV_STORE: &str = "--kv-store";
 
 const MODEL: &str = "--model";
 

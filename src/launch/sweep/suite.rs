@@ -81,8 +81,8 @@ pub fn check_kv_stores(suite: Option<Suite>, kv_stores: &[KvStore]) -> anyhow::R
     unfit.map_or(Ok(()), |kv_store| {
         let fit = KvStore::alternatives(|kv_store| !kv_store.has_servers());
         bail!(
-            "--suite llm limits the norm of all gradients, which --kv-store {kv_store} does not support, because its \
-             servers update each part of an array alone: use --kv-store {fit}, or --model without --suite"
+            "--suite llm limits the norm of all gradients, which --strategy {kv_store} does not support, because its \
+             servers update each part of an array alone: use --strategy {fit}, or --model without --suite"
         )
     })
 }

@@ -37,7 +37,7 @@ impl CheckedRun {
         let record: R = record::read_for_log(root, &name.log(Path::new(""))).ok().flatten()?;
         let (head, settings) = (record.head(), option_table::settings(record.config()));
         let kv_store =
-            settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
+            settings.iter().find(|(option, _)| *option == "strategy").and_then(|(_, text)| text.parse().ok());
         let has_servers = kv_store.is_some_and(KvStore::has_servers);
         let is_compared = |option: &OptionSpec<R::Config>, requested: &str| {
             let is_of_baseline = name.baseline && option.is_set_in_baseline();

@@ -46,7 +46,7 @@ fn every_kv_store_matches_all_reduce_on_two_hosts() {
         let code = format!("--gradient-compression {code}");
         let ring = weights([1, 1], &code);
         for (servers, kv_store) in kv_stores {
-            let options = format!("{code} --kv-store {kv_store}");
+            let options = format!("{code} --strategy {kv_store}");
             assert_eq!(weights([1, 1 + servers], &options), ring, "{options}");
         }
     }
@@ -101,7 +101,7 @@ fn server_host_with_a_failed_link_is_reported() {
     let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let [first, second, third] = [1, 2, 3].map(|number| cluster.host(number));
-    let servers = format!("--kv-store dist_sync --servers 1 --server-hosts {third}");
+    let servers = format!("--strategy dist_sync --servers 1 --server-hosts {third}");
     let options = format!("--hosts {first}:1,{second}:1 {servers} --iters 100000");
     let mut sweep = Sweep::start(&cluster, folder.path(), "2n1g", &options);
     sweep.reach();
@@ -144,7 +144,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
         command.args(words("-x OMP_NUM_THREADS=1 -mca btl")).args([TRANSPORTS]).arg(&program);
         command
             .args(words("train --model resnet18 --device cpu --threads 1 --batch-size 2 --image-size 32 --warmup 0"));
-        command.args(words("--iters 100000 --kv-store dist_device_async --servers 1 --record")).arg(path("record"));
+        command.args(words("--iters 100000 --strategy dist_device_async --servers 1 --record")).arg(path("record"));
         let file = |name: &str| fs::File::create(path(name)).expect("created");
         let output = command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
         let mut mpirun = output.spawn().expect("starts");
@@ -198,7 +198,7 @@ fn server_only_host_is_checked_and_synced() {
 
     let out = sandbox.path("out").display().to_string();
     let training = "--cases 1n2g --runs 1 --model mxnet-lenet --batch-size 2 --iters 2 --warmup 1 --threads 1";
-    let sweep = format!("sweep {training} --kv-store dist_sync --servers 1 --out {out}");
+    let sweep = format!("sweep {training} --strategy dist_sync --servers 1 --out {out}");
     let missing = format!("error: {second}, worker: ");
     for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "no job was started")] {
         let output = ringmark(options, &worker());

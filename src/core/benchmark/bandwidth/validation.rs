@@ -59,12 +59,12 @@ impl BandwidthConfig {
         let Messages::Sizes { begin, end, growth } = self.messages else {
             ensure!(
                 !kv_store.shards_gradients(),
-                "--kv-store {kv_store} needs a network that computes: use ringmark sweep, or measure its operations by \
+                "--strategy {kv_store} needs a network that computes: use ringmark sweep, or measure its operations by \
                  sizes (--op reduce_scatter, --op all_gather)"
             );
             ensure!(
                 self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
-                "--op {} conflicts with --kv-store {kv_store}, which selects its operations: use only one of them",
+                "--op {} conflicts with --strategy {kv_store}, which selects its operations: use only one of them",
                 self.operation
             );
             ensure!(
@@ -74,12 +74,12 @@ impl BandwidthConfig {
             );
             ensure!(
                 !kv_store.is_asynchronous() || self.optimizer != OptimizerChoice::None,
-                "--kv-store {kv_store} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
+                "--strategy {kv_store} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
                  Updater needs to be set for async mode)"
             );
             ensure!(
                 !kv_store.is_asynchronous() || !self.check || self.state_names().is_empty(),
-                "--optimizer {} with --kv-store {kv_store}: the weights depend on the order of the pushes and cannot \
+                "--optimizer {} with --strategy {kv_store}: the weights depend on the order of the pushes and cannot \
                  be checked: add --check 0, or use --optimizer sgd without --momentum",
                 self.optimizer
             );
@@ -98,7 +98,7 @@ impl BandwidthConfig {
         );
         ensure!(
             kv_store == KvStore::Ring,
-            "--kv-store {kv_store} needs the gradients of a network: add --model {}, or omit --kv-store{}",
+            "--strategy {kv_store} needs the gradients of a network: add --model {}, or omit --strategy{}",
             Model::default(),
             if self.operation == Operation::AllReduce { "" } else { "; --op measures one operation by sizes" }
         );
@@ -246,13 +246,13 @@ mod tests {
             --redop max does not apply to --op broadcast, which does not reduce: omit --redop, or use --op all_reduce, reduce_scatter or reduce
             --root 1 does not apply to --op all_gather: omit --root, or use --op reduce or broadcast
             --model sums gradients with all-reduce, as training does: omit --op and --redop, or use sizes (-b, -e) instead of --model
-            --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store
-            --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store; --op measures one operation by sizes
-            --op all_gather conflicts with --kv-store local, which selects its operations: use only one of them
+            --strategy device needs the gradients of a network: add --model resnet50_v1b, or omit --strategy
+            --strategy device needs the gradients of a network: add --model resnet50_v1b, or omit --strategy; --op measures one operation by sizes
+            --op all_gather conflicts with --strategy local, which selects its operations: use only one of them
             --gradient-compression 2bit:0.5 needs the gradients of a network: add --model resnet50_v1b, or omit --gradient-compression
-            --gradient-compression 2bit:0.5 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --kv-store dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
-            --optimizer adam with --kv-store dist_async: the weights depend on the order of the pushes and cannot be checked: add --check 0, or use --optimizer sgd without --momentum
+            --gradient-compression 2bit:0.5 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --strategy dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
+            --optimizer adam with --strategy dist_async: the weights depend on the order of the pushes and cannot be checked: add --check 0, or use --optimizer sgd without --momentum
             --momentum 0.5 does not apply to --optimizer adam: use --optimizer sgd or nag"#]].assert_eq(&refused.map(error).join("\n"));
         let accepted = [
             BandwidthConfig::default(),

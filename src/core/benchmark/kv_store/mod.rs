@@ -38,7 +38,7 @@ pub fn server_memory(weights: u64, states: usize, pushes: Bytes) -> Bytes {
 pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
     if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
         bail!(
-            "--kv-store local works on one host only, but case {case} has {}: use --kv-store shard-optimizer \
+            "--strategy local works on one host only, but case {case} has {}: use --strategy shard-optimizer \
              or dist_sync, or --cases with one host",
             case.nodes
         );
@@ -50,17 +50,17 @@ config_options! {
     /// The kv-store and its servers.
     #[derive(Copy)]
     KvStoreConfig {
-        /// Key-value store that sums gradients and updates weights.
+        /// Strategy that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
-        kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "Strategy, also --strategy, such as all-reduce, zero2, fsdp: how gradients are summed and weights updated. \
+        kv_store: KvStore = KvStore::Ring => option("strategy", "NAME",
+            "Strategy, such as all-reduce, zero2, fsdp: how gradients are summed and weights updated. \
              ring is all-reduce, with the same update on every rank; shard-optimizer, shard-gradients and shard-weights \
              are stages 1 to 3 of ZeRO, and hybrid is stage 3 within each host; the others are kv-stores of MXNet")
-            .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore", "strategy"]).set_in_baseline(),
+            .aliases(&["kv-store"]).names_in_bandwidth(None, &["kvstore", "kv-store"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
-            "Server processes of --kv-store dist_*, in addition to the ranks: the last N that mpirun starts")
+            "Server processes of --strategy dist_*, in addition to the ranks: the last N that mpirun starts")
             .range(1u32..=65_536).default_of_launcher("one per host of the case").aliases(&["num-servers"]).for_servers(),
         /// Placement of arrays on servers.
         #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
@@ -132,7 +132,7 @@ impl KvStoreConfig {
     pub fn check_servers(&self) -> anyhow::Result<()> {
         ensure!(
             !self.kv_store.has_servers() || self.servers.is_some(),
-            "--kv-store {} needs --servers N: the last N processes that mpirun starts are servers, the others ranks",
+            "--strategy {} needs --servers N: the last N processes that mpirun starts are servers, the others ranks",
             self.kv_store
         );
         Ok(())
@@ -152,14 +152,14 @@ impl KvStoreConfig {
         if !kv_store.has_servers() {
             ensure!(
                 servers.is_none(),
-                "--servers {} does not apply to --kv-store {kv_store}: omit --servers, or use --kv-store {}",
+                "--servers {} does not apply to --strategy {kv_store}: omit --servers, or use --strategy {}",
                 servers.unwrap_or_default(),
                 KvStore::alternatives(KvStore::has_servers)
             );
             ensure!(
                 *key_placement == KeyPlacement::Balanced,
-                "--key-placement {key_placement} needs servers, but --kv-store {kv_store} has none: omit \
-                 --key-placement, or use --kv-store dist_sync"
+                "--key-placement {key_placement} needs servers, but --strategy {kv_store} has none: omit \
+                 --key-placement, or use --strategy dist_sync"
             );
         }
         if *kv_store == KvStore::Ring {
@@ -167,22 +167,22 @@ impl KvStoreConfig {
         }
         if let (true, Some(hierarchical)) = (kv_store.has_servers(), exchange.hierarchical) {
             bail!(
-                "--hierarchical {hierarchical} does not apply to --kv-store {kv_store}, which sums on servers: omit \
+                "--hierarchical {hierarchical} does not apply to --strategy {kv_store}, which sums on servers: omit \
                  --hierarchical (dist_sync and dist_device_* sum on each host before they push)"
             );
         }
         ensure!(
             exchange.backend != BackendChoice::None,
-            "--kv-store {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
+            "--strategy {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
         let can_skip_updates = |kv_store: KvStore| !kv_store.has_servers() && kv_store != KvStore::Local;
         ensure!(
             dtype != Dtype::Fp16 || can_skip_updates(*kv_store),
-            "--dtype fp16 is not supported with --kv-store {kv_store}, which updates parts of the weights apart from the \
-             loss scaler: use --dtype bf16, or --kv-store {}",
+            "--dtype fp16 is not supported with --strategy {kv_store}, which updates parts of the weights apart from the \
+             loss scaler: use --dtype bf16, or --strategy {}",
             KvStore::alternatives(can_skip_updates)
         );
-        ensure!(!autotune, "--autotune needs --kv-store ring, but --kv-store is {kv_store}: omit --autotune");
+        ensure!(!autotune, "--autotune needs --strategy ring, but --strategy is {kv_store}: omit --autotune");
         Ok(())
     }
 }
@@ -366,15 +366,15 @@ mod tests {
             kv.check(&exchange, dtype, false).expect_err("refused").to_string()
         };
         expect![[r#"
-            --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
-            --key-placement hash needs servers, but --kv-store ring has none: omit --key-placement, or use --kv-store dist_sync
-            --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-            --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
-            --hierarchical off does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
+            --servers 2 does not apply to --strategy ring: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+            --key-placement hash needs servers, but --strategy ring has none: omit --key-placement, or use --strategy dist_sync
+            --strategy device conflicts with --backend none, which exchanges nothing: use only one of them
+            --dtype fp16 is not supported with --strategy dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
+            --hierarchical off does not apply to --strategy dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
         let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
         let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();
         expect![
-            "--kv-store local works on one host only, but case 2n4g has 2: use --kv-store shard-optimizer \
+            "--strategy local works on one host only, but case 2n4g has 2: use --strategy shard-optimizer \
                  or dist_sync, or --cases with one host"
         ]
         .assert_eq(&several);

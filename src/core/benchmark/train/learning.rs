@@ -142,7 +142,7 @@ impl LearningConfig {
         if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
             bail!(
                 "--{name} {value} is not supported with servers, which do not know the epoch length: use --iters \
-                 instead, or omit --kv-store"
+                 instead, or omit --strategy"
             );
         }
         Ok(())

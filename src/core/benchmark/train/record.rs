@@ -199,7 +199,7 @@ pub struct RunEnd {
     /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionKernel>,
-    /// Statistics of the servers or of the ranks that own weights; `None` with `--kv-store ring`, and in older records.
+    /// Statistics of the servers or of the ranks that own weights; `None` with `--strategy ring`, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,
     /// Statistics of `--gradient-compression`; `None` without compression, and for one rank, which sends nothing.

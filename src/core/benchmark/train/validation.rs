@@ -79,7 +79,7 @@ impl TrainConfig {
         self.learning.check(&self.data, &self.kv_store)?;
         if let Some(name) = self.learning.option_for_one_model().filter(|_| !self.ends_with_one_model()) {
             bail!(
-                "--{name} needs the same weights on all ranks after every step, which --kv-store {} with --backend {} \
+                "--{name} needs the same weights on all ranks after every step, which --strategy {} with --backend {} \
                  does not provide: omit one of them",
                 self.kv_store.kv_store,
                 self.exchange.backend
@@ -88,17 +88,17 @@ impl TrainConfig {
         let kv_store = self.kv_store.kv_store;
         ensure!(
             !kv_store.shards_gradients() || self.overlap == Switch::On,
-            "--overlap off exchanges gradients after backward, but --kv-store {kv_store} keeps only those of two \
+            "--overlap off exchanges gradients after backward, but --strategy {kv_store} keeps only those of two \
              buckets: omit --overlap"
         );
         ensure!(
             !kv_store.shards_weights() || self.learning.validate.paths().is_empty(),
-            "--validate is not supported with --kv-store {kv_store}, whose ranks compute together: omit one of them"
+            "--validate is not supported with --strategy {kv_store}, whose ranks compute together: omit one of them"
         );
         if let Some(name) = self.learning.option_for_checkpoints() {
             ensure!(
                 !kv_store.has_servers() && self.gradient_compression.is_none(),
-                "--{name} is not supported with --kv-store {} and --gradient-compression {}, which keep state on \
+                "--{name} is not supported with --strategy {} and --gradient-compression {}, which keep state on \
                  servers or ranks outside the checkpoint: omit one of them",
                 self.kv_store.kv_store,
                 self.gradient_compression
@@ -107,7 +107,7 @@ impl TrainConfig {
         // Its default is an epoch of data that they never see.
         ensure!(
             !self.data.are_read() || self.kv_store.server_ranks() == 0 || self.learning_rate_warmup.is_some(),
-            "--kv-store {} with --data needs --lr-warmup-iters, because servers do not know the epoch length",
+            "--strategy {} with --data needs --lr-warmup-iters, because servers do not know the epoch length",
             self.kv_store.kv_store
         );
         if let Some(reason) =
@@ -163,7 +163,7 @@ impl TrainConfig {
         ensure!(self.overlap == Switch::Off, "{option} reads gradients before their exchange: add --overlap off");
         let kv_store = self.kv_store.kv_store;
         let refused = [
-            (format!("--kv-store {kv_store}"), kv_store != KvStore::Ring),
+            (format!("--strategy {kv_store}"), kv_store != KvStore::Ring),
             (format!("--gradient-compression {}", self.gradient_compression), !self.gradient_compression.is_none()),
             ("--data".to_owned(), self.data.are_read()),
             ("--work-load".to_owned(), self.work_load.is_some()),
@@ -191,8 +191,8 @@ impl TrainConfig {
         {
             ensure!(
                 !(is_given && kv_store.has_servers()),
-                "{option} is not supported with --kv-store {kv_store}, whose servers update each part of an array \
-                 alone: omit it, or use --kv-store {}",
+                "{option} is not supported with --strategy {kv_store}, whose servers update each part of an array \
+                 alone: omit it, or use --strategy {}",
                 KvStore::alternatives(|kv_store| !kv_store.has_servers())
             );
         }
@@ -218,7 +218,7 @@ impl TrainConfig {
             return Some(format!("--inject {fault} changes a step"));
         }
         if kv_store.kv_store != KvStore::Ring {
-            return Some(format!("--kv-store {} cannot be captured, only ring", kv_store.kv_store));
+            return Some(format!("--strategy {} cannot be captured, only ring", kv_store.kv_store));
         }
         if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
             return Some(format!("--backend {} exchanges through the host", exchange.backend));
@@ -305,7 +305,7 @@ mod tests {
             --gradient-compression bf16: conflicts with --wire fp16: use only one of them
             --gradient-compression 2bit:0.5 conflicts with --wire fp16, because codes have their own format: omit --wire
             --gradient-compression topk:0.1 conflicts with --backend none, which exchanges nothing: use only one of them
-            --graphs on: --kv-store shard-weights cannot be captured, only ring: use --graphs auto
+            --graphs on: --strategy shard-weights cannot be captured, only ring: use --graphs auto
             --graphs on: CUDA graphs need a GPU: use --graphs auto
             --graphs on: --warmup is 3, but a capture needs 4 warm-up iterations: use --graphs auto"#]]
         .assert_eq(&contradictions.map(refused).join("\n"));
@@ -344,14 +344,14 @@ mod tests {
         };
         let of_one_model = [
             "--validate b.rec --backend none",
-            "--validate b.rec --kv-store dist_async --servers 1",
-            "--from-checkpoint b --kv-store dist_sync --servers 1",
+            "--validate b.rec --strategy dist_async --servers 1",
+            "--from-checkpoint b --strategy dist_sync --servers 1",
             "--lr-factor 0.5",
         ];
         expect![[r#"
-            --validate needs the same weights on all ranks after every step, which --kv-store ring with --backend none does not provide: omit one of them
-            --validate needs the same weights on all ranks after every step, which --kv-store dist_async with --backend auto does not provide: omit one of them
-            --from-checkpoint is not supported with --kv-store dist_sync and --gradient-compression none, which keep state on servers or ranks outside the checkpoint: omit one of them
+            --validate needs the same weights on all ranks after every step, which --strategy ring with --backend none does not provide: omit one of them
+            --validate needs the same weights on all ranks after every step, which --strategy dist_async with --backend auto does not provide: omit one of them
+            --from-checkpoint is not supported with --strategy dist_sync and --gradient-compression none, which keep state on servers or ranks outside the checkpoint: omit one of them
             --lr-factor 0.5 needs epochs: add --lr-step-epochs"#]].assert_eq(&of_one_model.map(refused).join("\n"));
     }
 
@@ -457,10 +457,10 @@ mod tests {
         expect![[r#"
             --gradient-compression 2bit:1 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
             --gradient-compression 2bit:1 conflicts with --autotune, because trial steps leave a residual in the training that follows: set --bucket-mb instead
-            --gradient-compression 2bit:1 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit:1 is not supported with --kv-store local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit:1 is not supported with --kv-store nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit:1 runs in host memory: with --device cuda use --kv-store dist_sync or dist_async, or --gradient-compression fp16 or bf16"#]].assert_eq(&not_coded.map(check).join("\n"));
+            --gradient-compression 2bit:1 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit:1 is not supported with --strategy local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit:1 is not supported with --strategy nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit:1 runs in host memory: with --device cuda use --strategy dist_sync or dist_async, or --gradient-compression fp16 or bf16"#]].assert_eq(&not_coded.map(check).join("\n"));
         for kv_store in [KvStore::DistSync, KvStore::DistDeviceSync, KvStore::DistAsync, KvStore::DistDeviceAsync] {
             check_compression(&with(kv_store)).expect("servers decode");
         }

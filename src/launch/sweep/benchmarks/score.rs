@@ -137,10 +137,10 @@ impl Resumable for ScoreSweep {
         let ScoreConfig { iterations, warmup, .. } = &self.score;
         let device = &self.sweep.device_name;
         let first = format!(
-            "inference of {axes}, {} passes, device {device}, profile {profile}; logs and records in {out}",
+            "inference of {axes}, {} passes, device {device}, profile {profile}",
             measured_and_warmup(iterations, warmup)
         );
-        [first].into_iter().chain(self.sweep.cores_line(context)).collect()
+        [first, format!("logs and records: {out}")].into_iter().chain(self.sweep.cores_line(context)).collect()
     }
 
     fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {

@@ -11,6 +11,7 @@ use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds};
 use ringmark_core::file::run_name::RunName;
+use ringmark_core::manifest::STRATEGY;
 use ringmark_core::options::option_table;
 use ringmark_core::shell;
 use ringmark_core::trace::TraceConfig;
@@ -26,7 +27,7 @@ use crate::launch::sweep::benchmark::{
 use crate::launch::sweep::cost::{EpochSamples, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
-use crate::launch::sweep::plan::{KV_STORE, joined};
+use crate::launch::sweep::plan::joined;
 use crate::launch::sweep::session;
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::batch_search;
@@ -244,7 +245,7 @@ impl Resumable for TrainSweep {
         // Trace settings are not a condition: they do not change what a run measures.
         let train = TrainConfig { save: None, record: None, trace: TraceConfig::default(), ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
-        conditions.insert(KV_STORE.to_owned(), joined(&self.sweep.axes.kv_stores, ","));
+        conditions.insert(STRATEGY.to_owned(), joined(&self.sweep.axes.kv_stores, ","));
         let over = &self.search.over;
         if !over.is_empty() {
             conditions.insert("--autotune-over".to_owned(), joined(over, " "));
@@ -272,7 +273,8 @@ impl Resumable for TrainSweep {
                 lines => format!("{lines} lines of iterations"),
             };
             let mut lines = vec![
-                format!("runs of a program: {axes}, {length}, device {device}; logs and records in {out}"),
+                format!("runs of a program: {axes}, {length}, device {device}"),
+                format!("logs and records: {out}"),
                 format!("program, one per {}: {program}", train.program.start),
             ];
             lines.extend(sweep.cores_line(context));
@@ -286,8 +288,10 @@ impl Resumable for TrainSweep {
                 format!("{epochs} epochs{of_items}, the first {warmup} iterations warm-up")
             }
         };
-        let mut lines =
-            vec![format!("sweep of {axes}, {length}, device {device}, profile {profile}; logs and records in {out}")];
+        let mut lines = vec![
+            format!("sweep of {axes}, {length}, device {device}, profile {profile}"),
+            format!("logs and records: {out}"),
+        ];
         lines.extend(sweep.cores_line(context));
         let axes = &sweep.axes;
         let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));

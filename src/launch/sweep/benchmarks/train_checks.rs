@@ -49,7 +49,7 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
         let kv_stores = &sweep.axes.kv_stores;
         let what = "--suite ddp supports one strategy";
         let joined = joined(kv_stores, ",");
-        let advice = format!("{what}, but --kv-stores has {joined}: choose one with --kv-store");
+        let advice = format!("{what}, but --strategies has {joined}: choose one with --strategy");
         ensure!(kv_stores.len() <= 1, usage(anyhow!(advice)));
     }
     Ok(())
@@ -95,7 +95,7 @@ fn check_search(
         ("all --dtypes but one", dtypes.len() > 1),
         ("all --batch-sizes but one", batch_sizes.has_several()),
         ("--batch-size auto", matches!(batch_sizes, BatchSizes::Largest { .. })),
-        ("--kv-stores, and name those to be tried by --autotune-over kv-store=..,", kv_stores.len() > 1),
+        ("--strategies, and name those to be tried by --autotune-over strategy=..,", kv_stores.len() > 1),
     ])?;
     search.check(train, &sweep.axes.cases)
 }
@@ -103,11 +103,11 @@ fn check_search(
 /// Rejects several kv-stores if only one is possible, a kv-store without runs, and a batch size that no trial can find.
 fn check_axes(sweep: &AxesSweep, train: &TrainConfig) -> anyhow::Result<()> {
     let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
-    reject_duplicates("--kv-stores", kv_stores, "")?;
+    reject_duplicates("--strategies", kv_stores, "")?;
     let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
     if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
         bail!(
-            "--kv-stores {} with --cases {}: one rank exchanges nothing and runs as ring, so {kv_store} would have no \
+            "--strategies {} with --cases {}: one rank exchanges nothing and runs as ring, so {kv_store} would have no \
              run: add a case of several ranks, or omit ring",
             joined(kv_stores, ","),
             joined(cases, ",")
@@ -120,8 +120,8 @@ fn check_axes(sweep: &AxesSweep, train: &TrainConfig) -> anyhow::Result<()> {
     );
     ensure!(
         kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
-        "--batch-size auto finds the largest batch of one kv-store, but --kv-stores has {}: choose one with \
-         --kv-store, or give --batch-size a number",
+        "--batch-size auto finds the largest batch of one strategy, but --strategies has {}: choose one with \
+         --strategy, or give --batch-size a number",
         joined(kv_stores, ",")
     );
     Ok(())

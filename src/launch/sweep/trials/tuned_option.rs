@@ -9,7 +9,7 @@ use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{KvStore, Wire};
 use ringmark_core::options::option_table;
 
-const KV_STORE: &str = "kv-store";
+const STRATEGY: &str = "strategy";
 
 const WIRE: &str = "wire";
 
@@ -17,7 +17,7 @@ const GRADIENT_COMPRESSION: &str = "gradient-compression";
 
 /// Options that affect only how gradients are exchanged, not the work.
 pub const TUNED: [&str; 9] =
-    [KV_STORE, "hierarchical", WIRE, GRADIENT_COMPRESSION, "overlap", "bucket-mb", "tail-mb", "chunk-kb", "nccl-algo"];
+    [STRATEGY, "hierarchical", WIRE, GRADIENT_COMPRESSION, "overlap", "bucket-mb", "tail-mb", "chunk-kb", "nccl-algo"];
 
 /// A tuned option, with the values tried in addition to the requested one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,13 +29,16 @@ pub struct TunedOption {
 impl FromStr for TunedOption {
     type Err = anyhow::Error;
 
-    /// Parses `kv-store=ring,device`.
+    /// Parses `strategy=ring,device`.
     fn from_str(text: &str) -> anyhow::Result<TunedOption> {
         let names = || TUNED.join(", ");
         let Some((name, values)) = text.split_once('=') else {
-            bail!("{text:?} is not NAME=VALUE,..: write it as kv-store=ring,device; NAME is one of {}", names())
+            bail!("{text:?} is not NAME=VALUE,..: write it as strategy=ring,device; NAME is one of {}", names())
         };
-        let name = name.trim_start_matches('-');
+        let name = match name.trim_start_matches('-') {
+            "kv-store" => STRATEGY,
+            name => name,
+        };
         let Some(name) = TUNED.into_iter().find(|known| *known == name) else {
             bail!("{name:?} cannot be tuned: choose one of {}", names())
         };
@@ -102,7 +105,7 @@ impl TunedOption {
 
 /// Returns every kv-store among the values of `tuned`.
 pub fn kv_stores(tuned: &[TunedOption]) -> Vec<KvStore> {
-    let options = tuned.iter().filter(|option| option.name == KV_STORE);
+    let options = tuned.iter().filter(|option| option.name == STRATEGY);
     options.flat_map(|option| &option.values).filter_map(|value| value.parse().ok()).collect()
 }
 
@@ -116,7 +119,7 @@ pub fn describe(tuned: &[TunedOption], config: &TrainConfig) -> String {
     each.collect::<Vec<String>>().join(", ")
 }
 
-/// Returns the values in the manifest's form, without those that the backend decides: `kv-store=device wire=fp32`.
+/// Returns the values in the manifest's form, without those that the backend decides: `strategy=device wire=fp32`.
 pub fn chosen_text(tuned: &[TunedOption], config: &TrainConfig) -> String {
     let each = tuned.iter().map(|option| (option.name, option.value_in(config))).filter(|(_, value)| !value.is_empty());
     each.map(|(name, value)| format!("{name}={value}")).collect::<Vec<String>>().join(" ")
@@ -142,12 +145,12 @@ mod tests {
 
     #[test]
     fn tuned_option_round_trips_and_rejects_bad_values() {
-        for text in ["kv-store=ring,dist_sync", "bucket-mb=1,25", "gradient-compression=none,2bit:0.5,topk:0.01"] {
+        for text in ["strategy=ring,dist_sync", "bucket-mb=1,25", "gradient-compression=none,2bit:0.5,topk:0.01"] {
             assert_eq!(option(text).to_string(), text);
         }
         assert_eq!(option("--wire=fp16").to_string(), "wire=fp16");
         let errors = [
-            "kv-store",
+            "strategy",
             "batch-size=8,16",
             "backend=none",
             "wire=fp16,fp16",
@@ -157,9 +160,9 @@ mod tests {
         ]
         .map(|text| format!("{:#}", text.parse::<TunedOption>().expect_err(text)));
         expect![[r#"
-            "kv-store" is not NAME=VALUE,..: write it as kv-store=ring,device; NAME is one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
-            "batch-size" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
-            "backend" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+            "strategy" is not NAME=VALUE,..: write it as strategy=ring,device; NAME is one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+            "batch-size" cannot be tuned: choose one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+            "backend" cannot be tuned: choose one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "wire=fp16,fp16" lists fp16 twice: list it once
             "wire=fp16," has an empty value: write it as wire=VALUE,VALUE
             --wire fp8: "fp8" is not one of fp32, fp16, bf16
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn chosen_settings_round_trip_through_the_manifest() {
-        let tuned = ["kv-store=ring,dist_sync", "hierarchical=on,off", "gradient-compression=none,2bit"].map(option);
+        let tuned = ["strategy=ring,dist_sync", "hierarchical=on,off", "gradient-compression=none,2bit"].map(option);
         let requested = TrainConfig::default();
         let chosen = |values: [(usize, &str); 2]| {
             let apply = |config, (index, value): (usize, &str)| tuned[index].apply(&config, value).expect("a value");
@@ -209,10 +212,10 @@ mod tests {
                 );
             }
         }
-        assert_eq!(chosen_text(&tuned, &requested), "kv-store=ring gradient-compression=none");
-        expect!["kv-store ring, hierarchical not given, gradient-compression none"]
+        assert_eq!(chosen_text(&tuned, &requested), "strategy=ring gradient-compression=none");
+        expect!["strategy ring, hierarchical not given, gradient-compression none"]
             .assert_eq(&describe(&tuned, &requested));
-        assert!(with_chosen(&requested, "kv-store").is_err());
+        assert!(with_chosen(&requested, "strategy").is_err());
         assert_eq!(kv_stores(&tuned), [KvStore::Ring, KvStore::DistSync]);
     }
 }

@@ -242,7 +242,7 @@ impl Evidence {
         let kv_store = record.config.kv_store.kv_store;
         ensure!(
             kv_store == KvStore::Ring,
-            "it used --kv-store {kv_store}, but predictions need the time of a collective: measure without --kv-store"
+            "it used --strategy {kv_store}, but predictions need the time of a collective: measure without --strategy"
         );
         match self.backend {
             Some(backend) if backend != record.backend => bail!(

@@ -111,7 +111,7 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     // The default is left out.
     let model = if model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
-    let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --kv-store {kv_store}") };
+    let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --strategy {kv_store}") };
     let size = batch.size.number();
     let length = batch.sequence_length.map(|tokens| format!(" --sequence-length {tokens}")).unwrap_or_default();
     let command = format!(

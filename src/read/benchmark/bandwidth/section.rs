@@ -176,7 +176,7 @@ fn published_exchange<'a>(records: impl Iterator<Item = &'a BandwidthRecord>) ->
     let models: BTreeSet<Model> = records.filter_map(|record| record.config.messages.model()).collect();
     let columns = vec![
         Column::text("network"),
-        Column::text("kv-store"),
+        Column::text("strategy"),
         Column::numbers("GPUs", ""),
         Column::numbers("servers", ""),
         Column::text("optimizer"),

@@ -17,7 +17,7 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         // The other assumptions for collectives are in `notes`.
         Strategy::AllReduce | Strategy::Shards { .. } | Strategy::HybridShards => Vec::new(),
         Strategy::Owners { .. } => vec![
-            format!("kv-store {store}: {}", buckets(evidence)),
+            format!("strategy {store}: {}", buckets(evidence)),
             "lower limit of the exchange: a chain of hosts, whose time does not depend on the number of hosts".to_owned(),
             format!(
                 "upper limit of the exchange: direct transfers, with H - 1 times the bytes in and out of the owner's host \
@@ -120,7 +120,7 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
         (false, Some(hosts)) => format!("distributed over at most {hosts} hosts without ranks, as measured"),
     };
     vec![
-        format!("kv-store {}: {number}, {place}", evidence.point.kv_store),
+        format!("strategy {}: {number}, {place}", evidence.point.kv_store),
         format!("busiest link, per step in one direction: {measured} (measured), {requested}"),
         "limits of the exchange: the slowest and the fastest growth of its parts".to_owned(),
         "parts of the exchange: a round trip, the bytes on the busiest link, the messages of a rank and of a server, \

@@ -98,7 +98,7 @@ impl Sharded {
         };
         ensure!(
             kv_store != KvStore::Local || world.local_ranks() == world.ranks(),
-            "--kv-store local needs all ranks on one host, but the {} ranks are on several: use --kv-store \
+            "--strategy local needs all ranks on one host, but the {} ranks are on several: use --strategy \
              shard-optimizer or dist_sync",
             world.ranks()
         );
