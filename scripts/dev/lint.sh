@@ -18,7 +18,7 @@ git ls-files -z '*.sh' .ci scripts/dev/debian |
 # In the background, because cargo leaves a core idle while it waits for C++ and for the last packages. Only CUDA 12.6
 # supports the V100; scripts/dev/load_check.sh compiles with CUDA 13.0.
 log=$(mktemp)
-nice "$python/python" scripts/dev/check_kernels.py --cuda 12.6 >"$log" 2>&1 &
+nice "$python/python" scripts/dev/check_kernels.py --cuda 12.6 --architectures 70,80,90 >"$log" 2>&1 &
 kernels=$!
 trap '{ kill "$kernels" || true; } 2>/dev/null; rm -f "$log"' EXIT
 cargo clippy --workspace --all-targets -- --deny warnings

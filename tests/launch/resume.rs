@@ -147,7 +147,8 @@ fn resume_alone_takes_the_options_of_the_manifest() {
     let all_finished = earlier_runs(&succeeds_silently(&mut resume("")));
     expect![[r#"
         logs and records: DIR/out
-        2 of 2 runs are finished"#]].assert_eq(&all_finished);
+        2 of 2 runs are finished"#]]
+    .assert_eq(&all_finished);
     // The manifest keeps the options.
     let stdout = succeeds_silently(&mut resume("--repeat 1n1g --dry-run --verbose"));
     assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");
@@ -175,7 +176,8 @@ fn sweep_without_finished_run_resumes_with_other_options() {
         succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
     expect![[r#"
         logs and records: DIR/out
-        0 of 1 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
+        0 of 1 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.states(), [RunState::Finished]);
     // The files of the failed run are kept, and do not count.
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_1.log.1"), "{:?}", sandbox.files("1n1g"));
@@ -214,7 +216,8 @@ fn resume_accepts_more_or_fewer_runs() {
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
     expect![[r#"
         logs and records: DIR/out
-        1 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(resume))));
+        1 of 4 runs are finished"#]]
+    .assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(resume))));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
     expect![[r#"
@@ -223,6 +226,7 @@ fn resume_accepts_more_or_fewer_runs() {
         1 of 1 runs are finished
 
         ResNet50-v1b, fp32, batch size 8 per rank
+        Use with caution: 1 warning; runs vary by 0.0 % (CV); all 4 runs count
 
         case  ranks  runs     speed  per rank  speedup  efficiency    CV
                            images/s  images/s                    %     %
@@ -266,7 +270,8 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8,16, fp32,bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
         logs and records: DIR/out
-        1 of 4 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
+        1 of 4 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
     for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
         assert!(stdout.contains(&format!("\n1n1g {title} run 1 of 1: {speed} images/s")), "{stdout}");
     }
@@ -276,7 +281,8 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     }
     expect![[r#"
         logs and records: DIR/out
-        4 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
+        4 of 4 runs are finished"#]]
+    .assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     assert!(
         manifest.contains(r#""--batch-size": "8,16""#) && manifest.contains(r#""--dtype": "fp32,bf16""#),
@@ -375,7 +381,7 @@ fn resume_checks_the_files_of_finished_runs() {
 
     let (_, stderr) = sandbox.extract();
     expect![[r#"
-        not in the figures: 1n1g/rn50_b8_fp32_1.jsonl: record without a log: repeat the run
+        not in the figures: 1n1g/rn50_b8_fp32_1.jsonl: record without a log: restore the log, or remove the record
         not in the figures: 1n1g/rn50_b8_fp32_2.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
         not in the figures: 1n1g/rn50_b8_fp32_3.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
         not in the figures: sweep.json: 4 runs are missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 4 --resume
@@ -465,7 +471,8 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume"));
     expect![[r#"
         logs and records: DIR/out
-        4 of 4 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
+        4 of 4 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
 
     // The last command may have had other cases.
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
@@ -503,7 +510,8 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
     expect![[r#"
         logs and records: DIR/out
-        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
+        2 of 3 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
     assert!(!stdout.contains(" baseline,"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
 }

@@ -52,6 +52,7 @@ fn conclusion_contains_speedup_and_largest_loss() {
     let text = summary(&folder.path(), false).expect("runs");
     expect![[r#"
         ResNet50-v1b, fp32, batch size 4 per rank
+        Sound: runs vary by 2.0 % (CV); all 6 runs count
 
         case  ranks  runs     speed  per rank  speedup  efficiency   +-    CV
                            images/s  images/s                    %    %     %

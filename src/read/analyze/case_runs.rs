@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Bytes, Case, UnitsPerSecond};
+use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::step_percentiles;
@@ -24,6 +25,8 @@ pub struct CaseRuns<R: Readable, F> {
     pub title: String,
     /// All runs by number, including those that do not count.
     pub runs: Vec<Run<R>>,
+    /// Number of runs of the sweep whose files are missing or were changed.
+    pub absent: usize,
     /// `None` if no run counts.
     pub figures: Option<F>,
     /// Warnings about the runs that count, most severe first, without duplicates.
@@ -46,6 +49,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
             title: what.to_owned(),
             warnings: run_warnings::from_runs(what, &counted),
             runs,
+            absent: 0,
             figures: None,
             speed_reliability_warnings: Vec::new(),
             scaling_reliability_warnings: Vec::new(),
@@ -68,6 +72,11 @@ impl<R: Readable, F> CaseRuns<R, F> {
     /// Returns the reasons why any figure is unreliable.
     pub fn reliability_warnings(&self) -> impl Iterator<Item = &ReliabilityWarning> {
         self.speed_reliability_warnings.iter().chain(&self.scaling_reliability_warnings)
+    }
+
+    /// Returns the number of runs that were found or planned.
+    pub fn expected(&self) -> usize {
+        self.runs.len() + self.absent
     }
 
     /// Returns the runs that count.
@@ -123,8 +132,11 @@ impl<R: Readable, F> CaseRuns<R, F> {
         self.speeds().median().map(UnitsPerSecond)
     }
 
-    /// Sets the reliability warnings about the speed.
-    pub fn warn_of_speed(&mut self, sweep_facts: &SweepFacts) {
+    /// Sets the number of absent runs and the reliability warnings about the speed.
+    pub fn assess(&mut self, sweep_facts: &SweepFacts) {
+        let point = |run: RunName| RunName { run: 0, ..run };
+        let own = self.runs.first().map(|run| point(run.found.name));
+        self.absent = sweep_facts.absent.iter().filter(|run| Some(point(**run)) == own).count();
         let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         self.speed_reliability_warnings =
             reliability::speed_warnings(self.case, self.speeds().cv(), &loads, sweep_facts);

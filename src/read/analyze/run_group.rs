@@ -102,7 +102,7 @@ pub trait RunGroup {
         let single_runs = self.with_baselines().filter(|case| case.counted().count() == 1);
         let counted = self.with_baselines().map(|case| case.counted().count()).sum();
         Assessment {
-            runs: self.with_baselines().map(|case| case.runs.len()).sum(),
+            runs: self.with_baselines().map(CaseOf::<Self>::expected).sum(),
             counted,
             lacks_records: counted > 0 && self.recorded_conditions().is_none(),
             warnings: [self.warnings(), &of_runs].concat(),

@@ -176,10 +176,10 @@ pub fn ranks<'a, G: RunGroup>() -> Column<'a, G> {
     figure("ranks", |_, case: &CaseOf<G>| Some(case.case.ranks().into())).shown("ranks", "", |ranks| ranks.to_string())
 }
 
-/// Runs that count and those found, as `2/3`, with a mark for warnings.
+/// Runs that count and those found or planned, as `2/3`, with a mark for warnings.
 pub fn marked_runs<'a, G: RunGroup>() -> Column<'a, G> {
     let mark = |case: &CaseOf<G>| if case.warnings.is_empty() { "" } else { MARK };
-    numbers_of_text("runs", move |_, case| format!("{}/{}{}", case.counted().count(), case.runs.len(), mark(case)))
+    numbers_of_text("runs", move |_, case| format!("{}/{}{}", case.counted().count(), case.expected(), mark(case)))
 }
 
 /// Creates a column of text that is aligned as numbers.

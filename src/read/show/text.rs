@@ -92,6 +92,12 @@ pub fn section(
     std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
 }
 
+/// Returns the heading of a table at the end of a sweep: the first line of its title, and the trust in its figures.
+pub fn summary_heading(title: Vec<String>, assessment: &Assessment, problems: usize) -> Paragraph {
+    let trust = wrapped(&assessment.sentence(problems), WIDTH, "");
+    Paragraph::Heading(title.into_iter().take(1).chain(trust.lines().map(str::to_owned)).collect())
+}
+
 /// Printed instead of explanations on a terminal.
 const HINT: &str = "Meaning of the columns: --explain";
 

@@ -87,7 +87,7 @@ impl ScoreCase {
 
 fn case_of_runs(key: CaseKey, runs: Vec<Run<ScoreRecord>>, sweep_facts: &SweepFacts) -> ScoreCase {
     let mut case = ScoreCase::new(key.case, &key.title(), runs);
-    case.warn_of_speed(sweep_facts);
+    case.assess(sweep_facts);
     case
 }
 

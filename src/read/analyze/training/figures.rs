@@ -246,11 +246,11 @@ impl TrainingGroup {
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
         self.reliability_warnings.extend(inject.map(reliability::injected_fault_warning));
         for case in &mut self.cases {
-            case.warn_of_speed(sweep_facts);
+            case.assess(sweep_facts);
             if !is_quick {
                 case.warn_of_short_runs();
             }
-            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_speed(sweep_facts));
+            case.baseline.iter_mut().for_each(|baseline| baseline.assess(sweep_facts));
         }
         let Some(base) = self.base else { return };
         let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());

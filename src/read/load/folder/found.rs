@@ -111,7 +111,8 @@ impl Found {
                 self.problems.push(Problem::in_file(path, format!("not a run name: expected {}", pattern())));
             }
             (Some("jsonl"), Some(_)) if !file.with_extension("log").exists() => {
-                self.problems.push(Problem::in_file(path, "record without a log: repeat the run"));
+                self.problems
+                    .push(Problem::in_file(path, "record without a log: restore the log, or remove the record"));
             }
             _ => {}
         }

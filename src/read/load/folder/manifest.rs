@@ -41,6 +41,7 @@ pub(super) fn apply(found: &mut Found, root: &Path) {
         resume_command: Some(command),
         device: device.filter(|device| *device != DeviceChoice::Auto),
         shortages: planned.shortages,
+        absent: planned.absent,
         is_without_single: manifest.runs.iter().all(|run| run.name.case != Case::SINGLE),
     };
 }
@@ -52,6 +53,8 @@ struct PlannedRuns {
     counting: HashSet<RunName>,
     /// Batches that do not fit into memory.
     shortages: Vec<Shortage>,
+    /// Runs whose files are missing or were changed.
+    absent: Vec<RunName>,
     /// Number of runs without figures, except those without memory.
     missing: usize,
     /// Runs without a log, by reason.
@@ -95,11 +98,13 @@ impl PlannedRuns {
         };
         self.missing += 1;
         if let Some((file, what)) = change {
+            self.absent.push(run.name);
             self.changes.push(Problem::in_file(below(root, &file), what));
         } else if has_log {
             // The log explains the failure in more detail.
             self.counting.insert(run.name);
         } else {
+            self.absent.push(run.name);
             match self.without_log.iter_mut().find(|(known, _)| *known == what) {
                 Some((_, runs)) => runs.push(run.name),
                 None => self.without_log.push((what, vec![run.name])),

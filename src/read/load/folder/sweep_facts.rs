@@ -87,6 +87,8 @@ pub struct SweepFacts {
     pub device: Option<DeviceChoice>,
     /// Batch sizes that do not fit into memory, without duplicates.
     pub shortages: Vec<Shortage>,
+    /// Runs of the sweep whose files are missing or were changed.
+    pub absent: Vec<RunName>,
     /// True if the sweep did not include 1n1g.
     pub is_without_single: bool,
 }

@@ -49,7 +49,7 @@ pub fn summary(result: &ResultFolder) -> String {
     let medium = Medium::Terminal { width: WIDTH, is_explained: false };
     let by_size = batch_sizes::tables(result.scoring(), &result.shortages);
     let section = |(group, by_size): (&ScoreGroup, BatchTable)| {
-        let heading = Paragraph::Heading(title(group).into_iter().take(1).collect());
+        let heading = text::summary_heading(title(group), &group.assessment(), result.problems.len());
         std::iter::once(heading).chain(tables(&by_size, ExtraRows::Spread, medium))
     };
     let mut text: Vec<Paragraph> = result.scoring().iter().zip(by_size).flat_map(section).collect();

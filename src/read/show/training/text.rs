@@ -25,7 +25,7 @@ use crate::read::show::training::{kv_stores, scaling_loss};
 
 const LEGEND: [&str; 7] = [
     "case: nodes and ranks per node, 2n8g for 2 nodes with 8 ranks each; ranks: of all nodes.",
-    "runs: those that count / those found.",
+    "runs: those that count / those found or planned.",
     "speed: images or tokens / time of a run; median over runs. per rank, per GPU: speed / ranks.",
     "DLPerf (--published): mean of the logged rates of a run, median over runs; used in no other figure.",
     "speedup: speed / speed of the base.",
@@ -65,9 +65,9 @@ pub fn text(result: &ResultFolder, price: Option<&Price>, published: Option<Vec<
 /// Returns the speeds of each group and its conclusion, for the end of a sweep.
 pub fn summary(result: &ResultFolder) -> String {
     let section = |group: &TrainingGroup| {
-        let heading = title(group).into_iter().take(1).collect();
+        let heading = text::summary_heading(title(group), &group.assessment(), result.problems.len());
         let conclusion = conclusion::group_conclusion(group).into_iter().collect();
-        [Paragraph::Heading(heading), Paragraph::Table(speeds(group, false)), Paragraph::Lines(conclusion)]
+        [heading, Paragraph::Table(speeds(group, false)), Paragraph::Lines(conclusion)]
     };
     let mut text: Vec<Paragraph> = result.training().iter().flat_map(section).collect();
     // Those of runs that an earlier session finished are not in the output of this one.
