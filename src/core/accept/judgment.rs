@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::accept::corruption::corrupt_hosts;
 use crate::accept::drift::drifts;
 use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Severity, Stage};
-use crate::accept::limits::below_limits;
+use crate::accept::limits::{below_limits, below_peak};
 use crate::accept::search::Search;
 use crate::accept::search::state::{Problem, State};
 use crate::accept::verdict::{self, Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, Verdict, Warning};
@@ -100,7 +100,7 @@ fn judge(state: &State, drift: Vec<Drift>, findings: &[Finding], done: &[Measure
         fitness: worst.unwrap_or(Fitness::NotTested),
         rounds: done.iter().map(|done| done.round).max().unwrap_or(0),
         stages: StageUse::from_measurements(done),
-        warnings: warnings(fleet, findings),
+        warnings: warnings(fleet, findings).into_iter().chain(below_peak(fleet, done)).collect(),
         drift,
         unfinished: state.unfinished.clone(),
         smallest_defect: state.smallest_defect(),

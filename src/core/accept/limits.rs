@@ -6,7 +6,9 @@ use crate::accept::criteria::{Criteria, Minimum};
 use crate::accept::fleet::{FleetHost, Measurement, Metric, Stage};
 use crate::accept::journal::Journal;
 use crate::accept::search::state::Problem;
-use crate::accept::verdict::{Cause, Evidence, Fitness, Subject};
+use crate::accept::verdict::{Cause, Evidence, Fitness, Subject, Warning};
+use crate::dimension::{Dtype, device_peak};
+use crate::host::host_list::compact;
 use crate::number_text::{four_digits, percent};
 use crate::stats::summary::median;
 
@@ -48,6 +50,35 @@ pub fn typical_values(fleet: &[FleetHost], done: &[Measurement]) -> Vec<Minimum>
         Some(Minimum { metric, value, stage, hardware: Some(hardware) })
     };
     by_subject(fleet, done).into_iter().filter_map(typical).collect()
+}
+
+/// Share of the published peak below which the matrix rate of a GPU is suspicious. An H200 reaches 80 % in fp16
+/// (results/h200); GPUs without enough power for their clock, such as the L4, about half.
+const PEAK_SHARE: f64 = 0.5;
+
+/// Returns a warning for each kind of hardware whose typical matrix rate is far below the published peak in fp16, the precision
+/// of acceptance on GPUs: all hosts may be slow, so that no comparison among them finds it.
+pub fn below_peak(fleet: &[FleetHost], done: &[Measurement]) -> Vec<Warning> {
+    let warning = |Minimum { metric, value, stage, hardware }: Minimum| {
+        let is_single = |hardware: &String| !hardware.contains(" and ");
+        let hardware = hardware.filter(is_single).filter(|_| (metric, stage) == (Metric::MatrixRate, Stage::Alone))?;
+        let peak = device_peak::published(&hardware, Dtype::Fp16)?.0;
+        let hosts: Vec<usize> = (0..fleet.len()).filter(|host| fleet[*host].hardware == hardware).collect();
+        (value < PEAK_SHARE * peak).then(|| Warning {
+            names: compact(hosts.iter().map(|host| &fleet[*host].name[..])),
+            what: format!(
+                "{metric} {} {}, {} of the published peak ({} {}): most GPUs reach 60 to 80 %",
+                four_digits(value),
+                metric.unit(),
+                percent(value / peak),
+                four_digits(peak),
+                metric.unit()
+            ),
+            fix: "check clocks and power limits: nvidia-smi -q -d CLOCK,POWER,PERFORMANCE".to_owned(),
+            hosts,
+        })
+    };
+    typical_values(fleet, done).into_iter().filter_map(warning).collect()
 }
 
 /// Compares with the minimum values and the reference. If most subjects of a kind are below, it is said of the fleet.

@@ -381,6 +381,19 @@ fn soak_that_time_ends_finds_a_slower_host_and_a_drift_of_all() {
 }
 
 #[test]
+fn gpus_far_below_their_published_peak_are_a_warning() {
+    let warnings = |factor: f64| {
+        let mut fleet = fleet(8, 1, (0..8).map(|host| Defect::SlowHost { host, factor }));
+        fleet.hosts.iter_mut().for_each(|host| "NVIDIA H100 80GB HBM3".clone_into(&mut host.hardware));
+        fleet.accept(&search(&fleet)).0.warnings
+    };
+    assert_eq!(warnings(1.0), []);
+    let [warning] = &warnings(0.7)[..] else { panic!("not one warning") };
+    assert_eq!((warning.hosts.len(), &warning.names[..]), (8, "n[0001-0008]"));
+    assert!(warning.what.contains(" % of the published peak (989.5 TFLOP/s): most GPUs reach "), "{}", warning.what);
+}
+
+#[test]
 fn limits_and_reference_are_compared() {
     let slow = fleet(8, 1, (0..8).map(|host| Defect::SlowHost { host, factor: 0.8 }));
     let before = fleet(8, 1, []);
