@@ -147,6 +147,7 @@ fn resume_alone_takes_the_options_of_the_manifest() {
     let all_finished = earlier_runs(&succeeds_silently(&mut resume("")));
     expect![[r#"
         logs and records: DIR/out
+        options: --wire bf16
         2 of 2 runs are finished"#]]
     .assert_eq(&all_finished);
     // The manifest keeps the options.

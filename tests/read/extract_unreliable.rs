@@ -59,9 +59,11 @@ fn disturbed_and_impossible_figures_are_unreliable() {
         "other processes used the hosts' cores: 1n1g 70.0 % of a".to_owned(),
         "impossible efficiency: 1n2g 222.2 %: the base was disturbed".to_owned(),
         "runs vary by more than 10.0 % (CV): 1n4g 22.8 %".to_owned(),
-        format!("stop other processes, then repeat: {resume} --repeat 1n1g,1n4g"),
     ];
+    let fix = format!("stop other processes, then repeat: {resume} --repeat 1n1g,1n4g");
+    assert!(table.contains(&format!("\n    fix: {fix}\n")), "{table}");
     let markdown = folder.printed(&["--format", "markdown"]);
+    assert!(markdown.contains(&format!("\nFix: {fix}\n")), "{markdown}");
     for warning in &reliability_warnings {
         assert!(table.contains(&format!("\nwarning: unreliable: {warning}\n")), "{warning}\n{table}");
         assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");

@@ -98,6 +98,9 @@ pub struct AcceptOptions {
 impl AcceptOptions {
     /// Fills in defaults and checks the options.
     pub fn into_config(self) -> anyhow::Result<AcceptConfig> {
+        if let Some(out) = self.out.as_ref().filter(|out| self.resume && !out.exists()) {
+            return Err(usage(anyhow!("--out {} does not exist: --resume continues a run in it", out.display())));
+        }
         let machine = Machine::read(self.device, self.jobs.gpus());
         let allows_doctor = self.jobs.allows_doctor();
         let mut launch = self.jobs.into_config(&machine, HostQuery::Reachable)?;
@@ -111,7 +114,10 @@ impl AcceptOptions {
         launch.doctor = allows_doctor;
         ensure!(
             launch.hosts.all().len() > 1,
-            usage(anyhow!("accept compares hosts, but there is only one: list several with --hosts or --hostfile"))
+            usage(anyhow!(
+                "accept compares hosts, but there is only one: list several with --hosts or --hostfile, or use --launcher slurm \
+                 in a job of several nodes"
+            ))
         );
         let criteria = self.criteria.as_deref().map_or_else(|| Ok(Criteria::default()), read_criteria)?;
         let criteria = match &self.reference {

@@ -141,7 +141,9 @@ pub struct JobOptions {
     /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
-    /// End a run after this time, such as 90, 5m or 2h [default: none]
+    /// End a run after this time, such as 90, 5m or 2h
+    ///
+    /// By default, accept ends a job after 10 minutes, and other commands have no limit.
     #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=31_536_000))]
     timeout: Option<u64>,
     /// End a run without progress for this time; 0 disables the limit
@@ -332,7 +334,8 @@ impl Machine {
     /// Returns true if GPUs are assumed, because the first host is another machine that a dry run does not query.
     pub(super) fn assumes_gpus(&self, launch: &LaunchConfig) -> bool {
         let is_unknown = self.other_first_host(launch).is_some() && self.first_host(launch).is_none();
-        launch.dry_run && launch.starter == Starter::Mpirun && launch.device == DeviceChoice::Auto && is_unknown
+        let is_outside = launch.starter.is_outside_of_a_job(&self.environment);
+        launch.dry_run && is_outside && launch.device == DeviceChoice::Auto && is_unknown
     }
 
     /// Returns the device kind that ranks will use, as far as this machine can determine it.

@@ -69,15 +69,16 @@ Examples:
 
 Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
 
-/// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. If none of DLPerf's cases uses several hosts,
-/// adds all slots of 1, 2, 4, .. hosts.
+/// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. Adds all slots of 8, 16, .. hosts; of 1, 2, 4, .. if
+/// none of DLPerf's cases uses several hosts.
 fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
     let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.can_run(*case)).collect();
     let all = hosts.all();
     let whole = hosts.full_case();
-    if all.len() > 1 && cases.iter().all(|case| case.nodes == 1) {
+    if all.len() > 1 {
         let slots = whole.gpus_per_node;
-        let nodes = (0..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
+        let first = if cases.iter().all(|case| case.nodes == 1) { 0 } else { 3 };
+        let nodes = (first..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
         let more = nodes.map(|nodes| Case { nodes, gpus_per_node: slots });
         cases.extend(more.filter(|case| hosts.can_run(*case)).collect::<Vec<Case>>());
         cases.sort_by_key(|case| (case.ranks(), case.nodes));
@@ -326,6 +327,7 @@ mod tests {
         assert_eq!(cases("a:8,b:8,c:8,d:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g");
         assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n8g");
         assert_eq!(cases("a:8,b:8,c:8,d:8,e:8,f:8,g:8,h:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g");
+        assert_eq!(cases("n[1-64]:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g 16n8g 32n8g 64n8g");
         assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n4g");
         assert_eq!(cases("localhost:16"), "1n1g 1n2g 1n4g 1n8g 1n16g");
         assert_eq!(cases("localhost:8"), "1n1g 1n2g 1n4g 1n8g");

@@ -153,7 +153,14 @@ fn cure(problem: &Problem, findings: &[Finding]) -> String {
             let fixes: Vec<&str> = findings.iter().filter(|found| fix(found)).map(|found| &found.fix[..]).collect();
             return fixes.join("; ");
         }
-        Cause::Failure => "read the log of the failed job; take the host out of service",
+        Cause::Failure => {
+            let own = findings.iter().filter(|found| Some(found.host) == problem.subject.host());
+            let own: Vec<String> = own.map(|found| format!("{}: {}", found.what, found.fix)).collect();
+            if !own.is_empty() {
+                return format!("a warning may be the cause: {}; read the log of the failed job", own.join("; "));
+            }
+            "read the log of the failed job; take the host out of service"
+        }
         Cause::Gpu => "take the host out of service; check the GPU's clocks, heat, power limit and PCIe link",
         Cause::Host => "take the host out of service; check clocks, heat, power limits, other processes and NVLink",
         Cause::Network => "check the cables, rate and error counters of the host's network interfaces",

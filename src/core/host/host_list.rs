@@ -42,7 +42,12 @@ pub fn expand(item: &str) -> anyhow::Result<Vec<String>> {
     let Some((prefix, rest)) = item.split_once('[').filter(|(prefix, _)| !prefix.is_empty()) else {
         return Ok(vec![item.to_owned()]);
     };
-    let fix = || format!("{item:?} is not a valid host list: write node[001-008,010]");
+    let fix = || match item.matches('[').count() {
+        0 | 1 => format!("{item:?} is not a valid host list: write node[001-008,010]"),
+        _ => format!(
+            "{item:?} has several lists in brackets: write one for each rack, as in rack1node[01-04],rack2node[01-04]"
+        ),
+    };
     let (ranges, suffix) = rest.split_once(']').with_context(fix)?;
     ensure!(!suffix.contains(['[', ']']), fix());
     let number = |text: &str| {
@@ -150,9 +155,10 @@ mod tests {
     #[test]
     fn invalid_item_names_the_fix() {
         let error = |item: &str| expand(item).expect_err(item).to_string();
-        for item in ["n[1-", "n[1-2", "n[]", "n[a-b]", "n[1-2]x[3]", "n[1-9999999999]"] {
+        for item in ["n[1-", "n[1-2", "n[]", "n[a-b]", "n[1-9999999999]"] {
             assert_eq!(error(item), format!("{item:?} is not a valid host list: write node[001-008,010]"));
         }
+        assert!(error("rack[1-2]n[1-3]").contains(" has several lists in brackets: write one for each rack"));
         assert_eq!(error("n[3-1]"), "\"n[3-1]\" counts down from 3 to 1: write the smaller number first");
         assert_eq!(error("n[1-99999999]"), "\"n[1-99999999]\" names more than 1048576 hosts");
     }

@@ -347,7 +347,8 @@ const VALUES: &[(&str, &[&str], &str)] = &[
 const OTHER_MODELS: [&str; 12] =
     ["bert", "roberta", "gpt", "llama", "t5", "transformer", "opt", "mistral", "qwen", "gnmt", "lstm", "dlrm"];
 
-const NO_OTHER_MODELS: &str = "not supported: ringmark trains only these networks";
+const NO_OTHER_MODELS: &str = "not supported: ringmark trains image networks, GPT-2 and Llama (`--help` lists them); \
+     `ringmark run` measures any other program";
 
 /// Options that take a list.
 const LISTS: [&str; 12] = [
@@ -393,7 +394,7 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
     }
     let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word(&error, typed).filter(|_| !is_own));
     let own = own.or_else(|| hint_for_combination(&error, typed).map(str::to_owned));
-    if own.as_ref().is_some_and(|own| own != NO_OTHER_MODELS) {
+    if own.is_some() {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
     }

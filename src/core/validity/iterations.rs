@@ -99,8 +99,8 @@ pub(super) fn outliers(steps: &[f64]) -> Option<Warning> {
     let far: Vec<f64> = steps.iter().copied().filter(|step| *step > limit).collect();
     let lost = far.iter().map(|step| step - usual).sum::<f64>() / steps.iter().sum::<f64>();
     let text = format!(
-        "{} of {} iterations took up to {:.1} times the median step and cost {} of the run's time: the mean speed is \
-         lower by as much: repeat the run on an idle machine",
+        "{} of {} iterations took up to {:.1} times the median step, which lowers the mean speed by {}: repeat the run on an idle \
+         machine",
         far.len(),
         steps.len(),
         far.iter().copied().fold(0.0, f64::max) / usual,
@@ -122,8 +122,8 @@ pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
 /// Warns about a program whose lines arrive later than its own times explain.
 pub(super) fn program_clock(ProgramUse { arrival, claimed, .. }: &ProgramUse) -> Option<Warning> {
     let text = format!(
-        "the program's times add up to {claimed:.3}, but its lines arrived over {arrival:.3}: its times do not contain \
-         evaluation, checkpoints or waiting between iterations, so that training is slower than the figures"
+        "the program's times add up to {claimed:.3}, but its lines arrived over {arrival:.3}: its times may not \
+         contain evaluation, checkpoints or waiting between iterations, and training may be slower than the figures"
     );
     let apart = arrival.0 - claimed.0;
     let is_far = apart > WALL_CLOCK * arrival.0 && apart > WALL_CLOCK_PAUSE.0;

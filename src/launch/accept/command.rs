@@ -299,6 +299,12 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
         "# {rounds} rounds, about {shortest} to {longest}, and more rounds for hosts and links that look slow. The jobs of a \
          round run at the same time"
     ));
+    if let Some(soak) = config.soak {
+        print_line(&format!("# then a soak of {}: all hosts alone, again and again (--soak)", roughly(soak)));
+    }
+    if let Some(limit) = config.limit {
+        print_line(&format!("# at most {}: no round starts that would end later (--max-minutes)", roughly(limit)));
+    }
     for (what, numbers, command) in kinds {
         let (first, last) = numbers.into_inner();
         let numbers = if first == last { format!("round {first}") } else { format!("rounds {first} to {last}") };

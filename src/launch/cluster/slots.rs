@@ -4,8 +4,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::host::host_list::compact;
+use ringmark_core::number_text::count;
 use ringmark_core::untrusted_text::printable;
 
 use crate::launch::cluster::hosts::Host;
@@ -69,14 +71,26 @@ pub struct ProcessorsRequest<'a> {
 }
 
 impl ProcessorsRequest<'_> {
-    /// Queries many hosts in parallel. The error lists every host that did not reply.
+    /// Queries many hosts in parallel. The error has the reason of the first host that did not reply, and names the others.
     pub fn query(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
-        let answers = self.query_each(names);
-        let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-        let failed: Vec<String> =
-            failed.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
-        ensure!(failed.is_empty(), "{}", failed.join("\n"));
-        Ok(found.into_iter().flatten().collect())
+        let mut found = Vec::new();
+        let mut failed = Vec::new();
+        for (name, answer) in names.iter().copied().zip(self.query_each(names)) {
+            match answer {
+                Ok(processors) => found.push(processors),
+                Err(error) => failed.push((name, error)),
+            }
+        }
+        match &failed[..] {
+            [] => Ok(found),
+            [(_, error)] => bail!("{error:#}"),
+            [(_, error), others @ ..] => bail!(
+                "{error:#}\n{} more cannot be queried: {}: write the slots of every host, as in {}:8",
+                count(others.len(), "host"),
+                compact(others.iter().map(|(name, _)| *name)),
+                compact(names.iter().copied())
+            ),
+        }
     }
 
     /// Queries many hosts in parallel; `None` for those that do not reply. Fails if none of several does.

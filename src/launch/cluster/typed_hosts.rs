@@ -81,6 +81,11 @@ fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     match text.rsplit_once(':') {
         Some((name, slots)) => {
             if let Some((_, first)) = name.split_once(':') {
+                ensure!(
+                    !first.contains(' '),
+                    "separate hosts by commas: {}",
+                    text.split_whitespace().collect::<Vec<_>>().join(",")
+                );
                 bail!("{text:?} has two slot counts, {first} and {slots}: write one");
             }
             expand(name, Some(slots))
@@ -113,7 +118,7 @@ fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
 }
 
 fn host(name: &str, slots: Option<&str>) -> anyhow::Result<TypedHost> {
-    let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/']);
+    let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/', '(', ')', '*']);
     ensure!(is_name, "{name:?} is not a host name: write name:8 or address:8");
     ensure!(
         !name.bytes().all(|byte| byte.is_ascii_digit()),

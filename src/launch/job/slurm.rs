@@ -123,7 +123,7 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
         usage(anyhow!(
             "--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch \
-             (scripts/slurm.sbatch) or salloc; --dry-run needs only --hosts"
+             (scripts/slurm.sbatch) or salloc; a dry run needs only --hosts"
         ))
     })
 }
@@ -505,6 +505,6 @@ mod tests {
     #[test]
     fn error_outside_an_allocation_names_sbatch_and_salloc() {
         let error = job_number(&LaunchEnvironment::default()).expect_err("none").to_string();
-        expect!["--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch (scripts/slurm.sbatch) or salloc; --dry-run needs only --hosts"].assert_eq(&error);
+        expect!["--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch (scripts/slurm.sbatch) or salloc; a dry run needs only --hosts"].assert_eq(&error);
     }
 }

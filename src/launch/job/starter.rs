@@ -46,8 +46,11 @@ pub fn choose(
     // A dry run may happen outside of the scheduler.
     let is_elsewhere = |inside: bool| given.is_some() && !inside;
     match name {
-        // The GPUs of Slurm's nodes are unknown outside of an allocation.
-        SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => Ok((Starter::Slurm(StepGpus::Unknown), given)),
+        // The GPUs of Slurm's nodes are unknown outside of an allocation: a dry run assumes them.
+        SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => {
+            let gpus = if device == DeviceChoice::Cpu { StepGpus::None } else { StepGpus::OnePerRank };
+            Ok((Starter::Slurm(gpus), given))
+        }
         SLURM => {
             let allocation = Allocation::read(environment)?;
             let hosts = given.map_or_else(|| allocation.hosts(device), Ok)?;
@@ -131,6 +134,16 @@ impl Starter {
             Starter::GridEngine => (["qrsh", "-inherit", HOST].map(str::to_owned).to_vec(), false),
         };
         Some(TaskCommand { words, is_for_this_machine })
+    }
+
+    /// Returns true if nothing is known about the hosts before a job starts: it needs no scheduler, or this process does
+    /// not run in a job of the scheduler.
+    pub fn is_outside_of_a_job(self, environment: &LaunchEnvironment) -> bool {
+        match self {
+            Starter::Mpirun => true,
+            Starter::Slurm(_) => slurm::job_number(environment).is_err(),
+            Starter::GridEngine => gridengine::check(environment).is_err(),
+        }
     }
 
     /// Returns true if its ranks are certain to run on GPUs.

@@ -2,11 +2,12 @@
 //! little memory. Pure. [`session_progress`](crate::launch::sweep::live::session_progress) measures the time while they
 //! run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::bail;
-use ringmark_core::dimension::{Bytes, Dtype, Seconds};
+use ringmark_core::dimension::{Bytes, Case, Dtype, Seconds};
+use ringmark_core::file::run_name::RunName;
 use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::cluster::hosts::Hosts;
@@ -14,8 +15,13 @@ use crate::launch::job::job_launch::{NeededMemory, process_hosts};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::PlannedJob;
 
-/// Time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
-const START: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
+/// Shortest and longest time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
+/// Measured: 2 to 4 s on two cores (results/cpu-2-cores), 9 s on an H200 (results/h200).
+const START: [[Duration; 2]; 2] =
+    [[Duration::from_secs(2), Duration::from_secs(8)], [Duration::from_secs(8), Duration::from_secs(25)]];
+
+/// Longest additional time of a job's start for each rank: connections of MPI and NCCL.
+const START_OF_RANK: Duration = Duration::from_millis(100);
 
 /// Memory of GPUs, the largest first.
 const GPU_MEMORY: [(&str, u64); 2] = [("an H200", 141_000_000_000), ("an A100 or H100", 80_000_000_000)];
@@ -131,12 +137,13 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a PlannedJob>, machine: &Th
 
 /// Returns the time of a whole job whose iterations took `iterations`.
 pub fn with_start(job: &PlannedJob, iterations: Seconds) -> Duration {
-    start(job) + Duration::try_from_secs_f64(iterations.0).unwrap_or_default()
+    start(job)[0] + Duration::try_from_secs_f64(iterations.0).unwrap_or_default()
 }
 
-/// Returns the time of a job before its first iteration.
-fn start(job: &PlannedJob) -> Duration {
-    if job.cost.on_cpu.is_some() { START[0] } else { START[1] }
+/// Returns the shortest and the longest time of a job before its first iteration.
+fn start(job: &PlannedJob) -> [Duration; 2] {
+    let [shortest, longest] = START[usize::from(job.cost.on_cpu.is_none())];
+    [shortest, longest + START_OF_RANK * job.case.ranks()]
 }
 
 /// Returns the lines that estimate memory and time of `jobs`, assuming that all hosts are like this one; empty if
@@ -157,9 +164,8 @@ pub fn lines<'a>(
         let available = available.map(|available| format!("; {} available here", gigabytes(available)));
         format!("memory: about {} per rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
     });
-    let on_gpus = jobs.clone().filter_map(|job| Some((job, job.cost.on_gpu?)));
-    let of_gpu = on_gpus.max_by_key(|(_, bound)| bound.0);
-    let memory = memory.or(of_gpu.map(|(job, bound)| gpu_memory(job, bound)));
+    let on_gpus: Vec<_> = jobs.clone().filter_map(|job| Some((job, job.cost.on_gpu?))).collect();
+    let memory = memory.map_or_else(|| gpu_memory(&on_gpus), |line| vec![line]);
     let on_cpu = jobs.clone().filter(|job| job.cost.on_cpu.is_some());
     let emulated = on_cpu.filter_map(|job| job.cost.dtype).find(|dtype| is_emulated(*dtype, machine.environment));
     let emulation = emulated.map(|dtype| {
@@ -191,18 +197,30 @@ pub fn lines<'a>(
     memory.into_iter().chain(time).chain(emulation).chain(crowded).collect()
 }
 
-/// Returns a line about the job that needs the most memory of a GPU.
-fn gpu_memory(job: &PlannedJob, bound: Bytes) -> String {
+/// Returns a line about the job that needs the most memory of a GPU, given the bound of each job, and a warning about those
+/// that probably do not fit.
+fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
+    let Some((job, bound)) = bounds.iter().max_by_key(|(_, bound)| bound.0) else { return Vec::new() };
     let name = job.run.map(|run| format!(", for {} in {}", run.model.facts().title, run.case));
-    let line = format!("memory: at most about {} per GPU{}", gigabytes(bound), name.unwrap_or_default());
-    match GPU_MEMORY.iter().find(|(_, memory)| bound.0 > *memory) {
-        Some((gpu, memory)) => format!(
-            "{line}: more than {gpu} has ({:.0} GB): choose a smaller --batch-size, or --strategy shard-weights and cases \
-             with more GPUs",
-            Bytes(*memory).gigabytes()
-        ),
-        None => line,
-    }
+    let line = format!("memory: at most about {} per GPU{}", gigabytes(*bound), name.unwrap_or_default());
+    let Some((gpu, memory)) = GPU_MEMORY.iter().find(|(_, memory)| bound.0 > *memory) else { return vec![line] };
+    let cases = |is_too_large: bool| {
+        let of_kind = bounds.iter().filter(|(_, bound)| (bound.0 > *memory) == is_too_large);
+        let cases: BTreeSet<Case> = of_kind.map(|(job, _)| job.case).collect();
+        cases.iter().map(Case::to_string).collect::<Vec<_>>().join(",")
+    };
+    let (too_large, fitting) = (cases(true), cases(false));
+    let is_any = |has: fn(&RunName) -> bool| bounds.iter().filter_map(|(job, _)| job.run.as_ref()).any(has);
+    let ways = [
+        (!fitting.is_empty(), format!("--cases {fitting}")),
+        (is_any(|run| run.batch.size.number() > 1), "a smaller --batch-size".to_owned()),
+        (is_any(|run| run.batch.sequence_length.is_some()), "--recompute block".to_owned()),
+        (!is_any(|run| run.kv_store.divides_update()), "--strategy fsdp with more GPUs".to_owned()),
+    ];
+    let ways: Vec<String> = ways.into_iter().filter(|(is_way, _)| *is_way).map(|(_, way)| way).collect();
+    let advice = if ways.is_empty() { String::new() } else { format!(": choose {}", ways.join(", or ")) };
+    let more = format!("{too_large} may need more memory than {gpu} has ({:.0} GB)", Bytes(*memory).gigabytes());
+    vec![line, format!("warning: {more}{advice}")]
 }
 
 /// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work
@@ -223,8 +241,9 @@ fn time<'a>(
         } else {
             (speed_of_gpu(dtype), 1.0)
         };
-        shortest += start(job) + Duration::try_from_secs_f64(job.cost.work / (fast * devices)).ok()?;
-        longest += start(job) + Duration::try_from_secs_f64(job.cost.work / (slow * devices)).ok()?;
+        let start = start(job);
+        shortest += start[0] + Duration::try_from_secs_f64(job.cost.work / (fast * devices)).ok()?;
+        longest += start[1] + Duration::try_from_secs_f64(job.cost.work / (slow * devices)).ok()?;
         count += 1;
     }
     let pauses = cooldown * u32::saturating_sub(count, 1);
@@ -244,7 +263,6 @@ pub fn roughly(duration: Duration) -> String {
 mod tests {
     use expect_test::expect;
     use ringmark_core::benchmark::train::config::TrainConfig;
-    use ringmark_core::dimension::Case;
 
     use super::*;
     use crate::launch::job::job_launch::{JobFiles, ServerRanks};
@@ -314,10 +332,11 @@ mod tests {
         };
         let (shortest, longest) = times("1n2g");
         assert!(
-            shortest >= 2 * START[0] + Duration::from_secs(30) && longest > 4 * shortest / 2,
+            shortest >= 2 * START[0][0] + Duration::from_secs(30) && longest > 4 * shortest / 2,
             "{shortest:?} {longest:?}"
         );
-        assert_eq!(times("1n1g"), (shortest, longest));
+        let alone = times("1n1g");
+        assert!(alone.0 == shortest && longest - alone.1 < Duration::from_secs(1), "{alone:?}");
         // Four ranks of one thread on two cores take twice as long.
         assert!(times("1n4g").1 > longest * 19 / 10 - Duration::from_secs(60));
         assert_eq!(
@@ -342,11 +361,11 @@ mod tests {
         assert_eq!(lines.len(), 2, "{lines:?}");
         expect!["memory: about 1.7 GB per rank, 3.4 GB for 2 ranks on a host; 18.2 GB available here"]
             .assert_eq(&lines[0]);
-        expect!["time: about 71 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
+        expect!["time: about 65 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
         let on_gpu = PlannedJob { cost: jobs[0].cost.on_gpus(), ..jobs[0].clone() };
         expect![[r#"
             memory: at most about 1.0 GB per GPU
-            time: about 15 s to 16 s on GPUs, estimated from FLOPs until iterations are measured"#]]
+            time: about 8 s to 26 s on GPUs, estimated from FLOPs until iterations are measured"#]]
         .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"

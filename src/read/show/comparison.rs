@@ -58,7 +58,7 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     for (name, side) in sides.into_iter().filter(|_| !outcome.is_one_result()) {
         let named = |lines: &[String]| lines.iter().map(|line| format!("{name}: {line}")).collect();
         text.extend([
-            Paragraph::Unreliable(named(&side.reliability_warnings)),
+            Paragraph::Unreliable(named(&side.reliability_warnings), None),
             Paragraph::Warnings(named(&side.warnings)),
         ]);
     }

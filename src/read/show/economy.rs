@@ -9,9 +9,10 @@ use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::show::columns;
 use crate::read::show::training::columns::{self as training, Column};
 
-/// Returns the title of the table.
-pub const fn title(unit: WorkUnit) -> &'static str {
+/// Returns the title of the table, which has costs if `has_price`.
+pub const fn title(unit: WorkUnit, has_price: bool) -> &'static str {
     match unit {
+        _ if !has_price => "Power and energy",
         WorkUnit::Image => "Power and cost (an epoch: 1,281,167 images of ImageNet)",
         WorkUnit::Token => "Power and cost (an epoch: 1e9 tokens)",
     }

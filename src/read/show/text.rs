@@ -5,6 +5,7 @@ use ringmark_core::untrusted_text::printable;
 use crate::output::strip_control_characters;
 use crate::output::table::{Table, escaped};
 use crate::read::analyze::assessment::Assessment;
+use crate::read::analyze::reliability;
 
 /// Number of terminal columns that result tables are designed for.
 pub const WIDTH: usize = 80;
@@ -58,7 +59,7 @@ pub enum Paragraph {
     Note(Vec<String>),
     Warnings(Vec<String>),
     /// Reasons why figures are unreliable.
-    Unreliable(Vec<String>),
+    Unreliable(Vec<String>, Option<String>),
 }
 
 impl Medium {
@@ -80,7 +81,7 @@ pub fn section(
     (assessment, problems): (Assessment, usize),
 ) -> Vec<Paragraph> {
     let trust = assessment.sentence(problems);
-    let unreliable = Paragraph::Unreliable(assessment.unreliable_sentences());
+    let unreliable = unreliable(&assessment);
     let warnings = vec![unreliable, Paragraph::Warnings(assessment.warnings)];
     let parts = match medium {
         Medium::Terminal { width, .. } => {
@@ -90,6 +91,12 @@ pub fn section(
         Medium::Markdown => [vec![Paragraph::Text(trust)], warnings, figures],
     };
     std::iter::once(Paragraph::Heading(title)).chain(parts.into_iter().flatten()).collect()
+}
+
+/// Returns the reasons why figures are unreliable, with the command that repeats the runs.
+pub fn unreliable(assessment: &Assessment) -> Paragraph {
+    let warnings = &assessment.reliability_warnings;
+    Paragraph::Unreliable(reliability::reasons(warnings), reliability::repetition(warnings))
 }
 
 /// Returns the heading of a table at the end of a sweep: the first line of its title, and the trust in its figures.
@@ -144,7 +151,10 @@ fn terminal(paragraph: &Paragraph, width: usize, is_explained: bool) -> String {
             text.lines().map(|line| wrapped(line, width, "")).collect::<Vec<_>>().join("\n")
         }
         Paragraph::Warnings(lines) => each("warning: ", lines),
-        Paragraph::Unreliable(lines) => each("warning: unreliable: ", lines),
+        Paragraph::Unreliable(lines, fix) => {
+            let fix = fix.iter().map(|fix| format!("\n    fix: {fix}")).collect::<String>();
+            each("warning: unreliable: ", lines) + &fix
+        }
     }
 }
 
@@ -182,7 +192,10 @@ fn markdown(paragraph: &Paragraph) -> String {
         Paragraph::Explanation(sentences) => all("", sentences, " "),
         Paragraph::Note(lines) => format!("**Note:** {}", all("", lines, " ")),
         Paragraph::Warnings(lines) => all("**Warning:** ", lines, "\n\n"),
-        Paragraph::Unreliable(lines) => all("**Warning (unreliable):** ", lines, "\n\n"),
+        Paragraph::Unreliable(lines, fix) => {
+            let fix = fix.iter().map(|fix| format!("\n\nFix: {}", escaped(fix))).collect::<String>();
+            all("**Warning (unreliable):** ", lines, "\n\n") + &fix
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -28,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Added to the number of a signal in the exit status, as shells do.
 const SIGNALED: i32 = 128;
 
+/// Exit status if the command does not exist, as in shells.
+const NOT_FOUND: i32 = 127;
+
 /// Runs `command` as a child of `parent`; returns the exit status of this process: that of the command, or 128 and the
 /// number of the signal that ended it.
 pub fn run(parent: i32, command: &[String]) -> Result<i32> {
@@ -41,7 +45,13 @@ pub fn run(parent: i32, command: &[String]) -> Result<i32> {
     ensure!(getppid().as_raw() == parent, "the rank has ended");
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(facts::first_variables());
-    let child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+    let child = match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("cannot start {program}: {error}");
+            return Ok(NOT_FOUND);
+        }
+        child => child.with_context(|| format!("cannot start {program}"))?,
+    };
     let child = Pid::from_raw(child.id() as i32);
     let status = loop {
         match signals.wait().context("cannot wait for signals")? {
@@ -62,6 +72,7 @@ pub fn describe(status: ExitStatus) -> String {
     let signal = status.signal().or(status.code().map(|code| code - SIGNALED).filter(|signal| *signal > 0));
     match signal.and_then(|signal| Signal::try_from(signal).ok()) {
         Some(signal) => format!("was ended by signal {} ({signal})", signal as i32),
+        None if status.code() == Some(NOT_FOUND) => format!("exited with status {NOT_FOUND}: a command was not found"),
         None => format!("exited with status {}", status.code().unwrap_or_default()),
     }
 }

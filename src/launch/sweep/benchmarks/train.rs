@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_core::benchmark::kv_store::ServerArrays;
+use ringmark_core::benchmark::kv_store::{KvStoreConfig, ServerArrays};
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds};
+use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds, WorkUnit};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::manifest::STRATEGY;
 use ringmark_core::options::option_table;
@@ -125,6 +125,16 @@ impl TrainSweep {
         let train = self.train.with_batch(batch);
         // `train_checks` refuses a global batch without equal parts.
         train.on_ranks(case.ranks()).unwrap_or(train)
+    }
+
+    /// Returns a line of the options that are neither axes nor in the title and differ from the defaults.
+    fn options_line(&self) -> Option<String> {
+        let TrainConfig { model, dtype, batch_size, iterations, warmup, device, .. } = TrainConfig::default();
+        let own = TrainConfig { model, dtype, batch_size, iterations, warmup, device, ..self.train.clone() };
+        let kv_store = KvStoreConfig { kv_store: KvStore::Ring, ..own.kv_store };
+        let own = TrainConfig { global_batch: None, sequence_length: None, threads: None, kv_store, ..own };
+        let options = option_table::arguments(&TrainConfig { trace: TraceConfig::default(), ..own });
+        (!options.is_empty()).then(|| format!("options: {}", shell::join(&options)))
     }
 
     /// Returns the iterations of a run, derived from epochs if given.
@@ -292,8 +302,16 @@ impl Resumable for TrainSweep {
             format!("sweep of {axes}, {length}, device {device}, profile {profile}"),
             format!("logs and records: {out}"),
         ];
+        lines.extend(self.options_line());
         lines.extend(sweep.cores_line(context));
         let axes = &sweep.axes;
+        let has_tokens = axes.models.iter().any(|model| model.unit() == WorkUnit::Token);
+        if has_tokens && train.optimizer == TrainConfig::default().optimizer {
+            lines.push(
+                "note: --suite llm trains language models as nanoGPT does: AdamW, clipped gradients, on GPUs bf16"
+                    .to_owned(),
+            );
+        }
         let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
         if axes.kv_stores.iter().any(is_shared) {
             lines.push("1n1g is measured once, with ring, and is the base of all strategies".to_owned());

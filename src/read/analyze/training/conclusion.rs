@@ -77,9 +77,9 @@ fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
     let what = describe(part);
     if let Some((other, second)) = rival {
         return Some(format!(
-            "the largest parts of the loss are {what}, {:.0} %, and {}, {:.0} %: which is larger is uncertain",
+            "the largest part of the loss is probably {what}, {:.0} %; {}, {:.0} %, may be larger: their intervals overlap",
             100.0 * share,
-            describe(other),
+            other.name(),
             100.0 * loss.loss.share(second.seconds)?
         ));
     }

@@ -122,8 +122,8 @@ fn findings(findings: &Findings) -> Markup {
         details class=(class) {
             summary { (findings.title) " (" (findings.lines.len()) ")" }
             ul { @for line in &findings.lines { li { (line) } } }
-            @if let Some(fix) = &findings.fix { p { strong { "Fix: " } (fix) } }
         }
+        @if let Some(fix) = &findings.fix { p class="fix" { strong { "Fix: " } (fix) } }
     }
 }
 

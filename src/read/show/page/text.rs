@@ -12,7 +12,8 @@ pub fn text(document: &Document, medium: Medium) -> String {
     text.push(Paragraph::Links(document.links.iter().map(link).collect()));
     for findings in &document.findings {
         let title = Paragraph::Name(findings.title.clone(), String::new());
-        text.extend([title, Paragraph::Items(findings.lines.iter().chain(&findings.fix).cloned().collect())]);
+        let fix = findings.fix.iter().map(|fix| format!("fix: {fix}"));
+        text.extend([title, Paragraph::Items(findings.lines.iter().cloned().chain(fix).collect())]);
     }
     text.extend(document.sections.iter().flat_map(|section| self::section(section, medium)));
     text::render(&text, medium)
@@ -40,7 +41,7 @@ fn figure(figure: &Figure) -> String {
     let parts = figure.large_parts().into_iter().map(|(_, text)| text);
     let notes = Some(figure.note.clone()).filter(|note| !note.is_empty()).into_iter().chain(parts);
     let notes = notes.collect::<Vec<_>>().join(", ");
-    let note = if notes.is_empty() { String::new() } else { format!(" ({notes})") };
+    let note = if notes.is_empty() { String::new() } else { format!("; {notes}") };
     format!("{}: {}{note}", figure.label, marked(format!("{}{unit}", figure.value), figure.is_doubtful))
 }
 

@@ -16,7 +16,8 @@ use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
 const COLUMNS: &str = "low, mid, high: the band of the speed and of the efficiency (eff.); servers: of the strategy; \
-    limited by: the largest loss relative to the base";
+    limited by: the largest loss relative to the base; measured: the band of one more run, which is wider than the interval of \
+    the mean in extract";
 
 /// Returns the tables and assumptions of every outlook with an answer, or of all with an explanation; empty if there is
 /// none.

@@ -53,8 +53,8 @@ pub fn summary(result: &ResultFolder) -> String {
         std::iter::once(heading).chain(tables(&by_size, ExtraRows::Spread, medium))
     };
     let mut text: Vec<Paragraph> = result.scoring().iter().zip(by_size).flat_map(section).collect();
-    let [_, signs] = legend(result, ["the warnings that `ringmark extract` prints", "the warnings above"]);
-    text.push(Paragraph::Unreliable(result.assessment().unreliable_sentences()));
+    let [_, signs] = legend(result, ["the warnings above, or those of `ringmark extract`", "the warnings above"]);
+    text.push(text::unreliable(&result.assessment()));
     text.push(Paragraph::Lines(signs));
     text::render(&text, medium)
 }

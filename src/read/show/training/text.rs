@@ -71,8 +71,9 @@ pub fn summary(result: &ResultFolder) -> String {
     };
     let mut text: Vec<Paragraph> = result.training().iter().flat_map(section).collect();
     // Those of runs that an earlier session finished are not in the output of this one.
-    let [_, signs] = legend(result, false, ["the warnings that `ringmark extract` prints", "the warnings above"]);
-    text.push(Paragraph::Unreliable(result.assessment().unreliable_sentences()));
+    let [_, signs] =
+        legend(result, false, ["the warnings above, or those of `ringmark extract`", "the warnings above"]);
+    text.push(text::unreliable(&result.assessment()));
     text.push(Paragraph::Lines(signs));
     text::render(&text, Medium::Terminal { width: WIDTH, is_explained: false })
 }
@@ -155,7 +156,7 @@ fn section(
     let over_limit = show::utilization::over_limit(group.cases.iter().filter_map(|case| group.utilization(case)));
     let over_limit = over_limit.filter(|_| !is_short);
     let (economy, economy_legend) = show::economy::table(group, price).unzip();
-    below(show::economy::title(group.unit()), &economy_legend.unwrap_or_default(), economy);
+    below(show::economy::title(group.unit(), price.is_some()), &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
     below(show::weight_waits::TITLE, &show::weight_waits::LEGEND, show::weight_waits::table(group));
     below(show::checkpoints::TITLE, &show::checkpoints::LEGEND, show::checkpoints::table(group));

@@ -25,6 +25,6 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     Some(Block {
         table: Some(table.with_style(series.style)),
         reading: format!("{}{of}{price}", legend.join(" ")),
-        ..Block::new(setting.titled(economy::title(series.group.unit()), series), "")
+        ..Block::new(setting.titled(economy::title(series.group.unit(), series.price.is_some()), series), "")
     })
 }

@@ -92,7 +92,31 @@ fn intervals(goodput: &Goodput) -> Option<Block> {
         Column::numbers("speed", format!("{}/s", goodput.unit)),
     ];
     block("Interval between checkpoints", INTERVALS, columns, goodput.intervals.iter().map(row).collect())
-        .map(|block| Block { remark: other_speed(goodput), ..block })
+        .map(|block| Block { remark: remark(goodput), ..block })
+}
+
+/// MTBF of a host below which the failures must be injected.
+const LEAST_HOST_MTBF: Seconds = Seconds(86_400.0);
+
+/// Number of failures below which the measured goodput of a run is mostly chance.
+const MANY_FAILURES: u32 = 20;
+
+/// Returns a note about runs with few failures, and the warning of [`other_speed`].
+fn remark(goodput: &Goodput) -> String {
+    let failures: Vec<u32> = goodput.intervals.iter().map(|interval| interval.measured.failures).collect();
+    let (fewest, most) = (failures.iter().min().copied().unwrap_or(0), failures.iter().max().copied().unwrap_or(0));
+    let number = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+    let by_chance = (failures.len() > 1 && most < MANY_FAILURES).then(|| {
+        format!(
+            "With {number} failures in a run, the measured goodput varies by chance within the range: compare intervals by the \
+             prediction, or repeat with a longer --duration."
+        )
+    });
+    by_chance
+        .into_iter()
+        .chain(Some(other_speed(goodput)).filter(|text| !text.is_empty()))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns a warning if iterations took clearly more or less time than without failures; else an empty text.
@@ -188,7 +212,13 @@ fn hosts(goodput: &Goodput) -> Option<Block> {
         Column::numbers("goodput", "%"),
         Column::numbers("range", "%"),
     ];
-    let host_mtbf = format!("MTBF of one host: {}", time(goodput.host_mtbf()));
+    let is_injected = goodput.host_mtbf() < LEAST_HOST_MTBF;
+    let real = if is_injected {
+        ", which is that of the injected failures: --host-mtbf 200d predicts for real hosts"
+    } else {
+        ""
+    };
+    let host_mtbf = format!("MTBF of one host: {}{real}", time(goodput.host_mtbf()));
     block("Other numbers of hosts", HOSTS, columns, goodput.predictions.iter().map(row).collect())
         .map(|block| Block { remark: host_mtbf, ..block })
 }
