@@ -92,7 +92,22 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
     for part in ["pairs: exchange", " bandwidth --begin ", "whole: "] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let limited = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24h --max-minutes 20"));
+    assert!(limited.contains("\n# then a soak of 24.0 h: ") && limited.contains("\n# at most 20 min: "), "{limited}");
     assert!(!sandbox.path("out").exists());
+    let missing = refused(&mut sandbox.accept_on("--hosts n[1-4]:2", "--resume"), 2);
+    assert!(missing.contains(" does not exist: --resume continues a run in it"), "{missing}");
+}
+
+/// Outside of a job of Slurm, the GPUs of its hosts are unknown.
+#[test]
+fn dry_run_outside_of_a_job_assumes_gpus() {
+    let plan = |options: &str| succeeds(&mut ringmark(&format!("accept --dry-run --hosts n[1-4]:8 {options}")));
+    for launcher in ["mpirun", "slurm", "gridengine"] {
+        let text = plan(&format!("--launcher {launcher}"));
+        assert!(text.contains("# GPUs are assumed, ") && text.contains(" --dtype fp16 "), "{launcher}: {text}");
+        assert!(!plan(&format!("--launcher {launcher} --device cpu")).contains("GPUs are assumed"), "{launcher}");
+    }
 }
 
 #[test]

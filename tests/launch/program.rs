@@ -142,6 +142,13 @@ fn failing_program_is_named_with_its_rank() {
     let script = "[ $RANK = 0 ] && kill -9 $$; sleep 3600";
     let error = fails(&mut command(&killed, "nanogpt", options, &["sh", "-c", script]));
     assert!(error.contains("rank 0 of 2 on host ") && error.contains("was ended by signal 9 (SIGKILL)"), "{error}");
+    let error = fails(&mut command(
+        &Sandbox::real(),
+        "nanogpt",
+        "--model images --cases 1n1g --batch-size 1",
+        &["no-such-program"],
+    ));
+    assert!(error.contains("exited with status 127: a command was not found"), "{error}");
     for sandbox in [sandbox, killed] {
         wait_until("all processes end", || sandbox.left().is_empty());
     }

@@ -14,7 +14,7 @@ use crate::support::interrupted_sweep::{
     HANG_IN_SECOND, OPTIONS, THREE_RUNS, names, resume_command, succeeds_silently,
 };
 use crate::support::processes_of;
-use crate::support::sandbox::{Sandbox, fails, refused, ringmark, wait_until, words};
+use crate::support::sandbox::{Sandbox, fails, refused, ringmark, run, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 
 /// Returns a message without temporary folders and the path of the program.
@@ -150,6 +150,13 @@ fn resume_alone_takes_the_options_of_the_manifest() {
         options: --wire bf16
         2 of 2 runs are finished"#]]
     .assert_eq(&all_finished);
+    // A run without its files counts as missing in the table.
+    let files = ["log", "jsonl"].map(|kind| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_2.{kind}")));
+    let kept: Vec<_> = files.iter().map(|file| (file, fs::read(file).expect("a file"))).collect();
+    files.iter().for_each(|file| fs::remove_file(file).expect("removed"));
+    let (_, table, _) = run(ringmark("extract --format table").arg(sandbox.path("out")));
+    assert!(table.contains("  1/2 ") && table.contains("1 of 2 runs count"), "{table}");
+    kept.iter().for_each(|(file, content)| fs::write(file, content).expect("written"));
     // The manifest keeps the options.
     let stdout = succeeds_silently(&mut resume("--repeat 1n1g --dry-run --verbose"));
     assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");

@@ -295,6 +295,10 @@ fn axes_form_an_ordered_product() {
     assert_eq!(records, expected);
     let last = stdout.lines().last().expect("a line");
     assert!(last.contains(" train --batch-size 16 --dtype bf16 --device cpu "), "{last}");
+    let options = dry_run("--cases 1n1g --runs 1 --optimizer adam --wd 0.1");
+    assert!(options.contains("\n# options: --wd 0.1 --optimizer adam\n"), "{options}");
+    let tokens = dry_run("--cases 1n1g --runs 1 --model gpt2-124m --sequence-length 64 --batch-size 1");
+    assert!(tokens.contains("\n# note: --suite llm trains language models as nanoGPT does: "), "{tokens}");
     let stdout = dry_run("--cases 1n1g,1n2g --runs 2");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     assert!(commands.len() == 2 && commands.iter().all(|line| line.contains(" --run 1")), "{stdout}");

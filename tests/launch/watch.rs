@@ -202,7 +202,7 @@ fn watch_shows_the_end_and_does_not_affect_readers() {
     let table: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("run ")).collect();
     assert!(table[0].trim_start().starts_with("images/s  speedup  efficiency"), "{stdout}");
     assert!(table[1].starts_with("1n1g run 1 of 2  ") && table[2].starts_with("1n1g run 2 of 2  "), "{stdout}");
-    assert!(table[6].starts_with("case  ranks  runs ") && table[9].starts_with("1n1g      1   2/2 "), "{stdout}");
+    assert!(table[7].starts_with("case  ranks  runs ") && table[10].starts_with("1n1g      1   2/2 "), "{stdout}");
     let [.., last] = table[..] else { panic!("{stdout}") };
     assert!(last.contains(" has ended: 2 of 2 runs finished in 0:"), "{stdout}");
     // A later call prints the same.

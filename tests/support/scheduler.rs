@@ -125,7 +125,7 @@ impl Scheduler<'_> {
         let mut command = self.in_a_job(RINGMARK);
         command.args(["run", "--launcher", self.name, "--worker"]).arg(sandbox.worker());
         command.arg("--out").arg(sandbox.path("out")).args(words("--runs 1 --cases 2n2g --batch-size 2 --warmup 1"));
-        command.args(words("--interface eth0 --lines nanogpt --")).arg(program);
+        command.args(words("--interface eth0 --model images --lines nanogpt --")).arg(program);
         succeed(&command.output().expect("starts"));
         let record = self.record(&sandbox, "out/2n2g/images_b2_fp32_1.jsonl", &[1, 1, 2, 2]);
         assert_eq!(record.iterations.len(), 6);

@@ -262,7 +262,9 @@ pub fn roughly(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use ringmark_core::benchmark::kv_store::KvStoreConfig;
     use ringmark_core::benchmark::train::config::TrainConfig;
+    use ringmark_core::dimension::{KvStore, Model};
 
     use super::*;
     use crate::launch::job::job_launch::{JobFiles, ServerRanks};
@@ -367,6 +369,18 @@ mod tests {
             memory: at most about 1.0 GB per GPU
             time: about 8 s to 26 s on GPUs, estimated from FLOPs until iterations are measured"#]]
         .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
+        let large =
+            TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };
+        let of_case = |case: &str| {
+            let run = format!("{case}/llama-8b_b1_s2048_fp32_shard-weights_1.log").parse().expect("a name");
+            let kv_store = KvStoreConfig { kv_store: KvStore::ShardWeights, ..large.kv_store };
+            let cost = JobCost::for_training(&TrainConfig { kv_store, ..large.clone() }, case.parse().expect("a case"));
+            PlannedJob { run: Some(run), cost: cost.on_gpus(), ..job(case, &train(1)) }
+        };
+        let jobs_of_gpus = ["1n1g", "1n2g", "1n8g"].map(of_case);
+        expect![[r#"
+            memory: at most about 185.3 GB per GPU, for Llama 3.1 8B in 1n1g
+            warning: 1n1g may need more memory than an H200 has (141 GB): choose --cases 1n2g,1n8g, or --recompute block"#]].assert_eq(&of_hosts("a:8", &jobs_of_gpus)[..2].join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
             memory: about 1.3 GB per rank; 18.2 GB available here
