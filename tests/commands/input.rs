@@ -378,16 +378,16 @@ fn report_lists_foreign_load_once_as_unreliable() {
         Reading and decoding, 1 host: 1 RecordIO file with index
 
         - Unreliable: busy machine
-        - From memory: (1,200 images/s) (with 8 threads)
-        - Per core: (150.0 images/s) (with 8 threads)
-        - From the disk: (600.0 images/s) (with 8 threads)
+        - From memory: (1,200 images/s); with 8 threads
+        - Per core: (150.0 images/s); with 8 threads
+        - From the disk: (600.0 images/s); with 8 threads
 
         started 2023-11-14 22:13:20 UTC · host a
 
         Unreliable figures
 
         - other processes used the hosts' cores: input 50.0 % of a before the first run
-        - stop other processes, then repeat 1n1g
+        - fix: stop other processes, then repeat 1n1g
     "#]]
     .assert_eq(&without_folder(findings));
 }

@@ -58,7 +58,7 @@ fn usage_error_names_the_option() {
     check_refusals(
         &expect![[r#"
             --hosts a:1
-                error: accept compares hosts, but there is only one: list several with --hosts or --hostfile
+                error: accept compares hosts, but there is only one: list several with --hosts or --hostfile, or use --launcher slurm in a job of several nodes
             --hosts a:1,b:1 --resume
                 error: the following required arguments were not provided:
                 --out <FOLDER>
@@ -66,7 +66,7 @@ fn usage_error_names_the_option() {
             --hosts a:1,b:1 --max-minutes 0
                 error: invalid value '0' for '--max-minutes <MINUTES>': must be a whole number from 1 to 100000
             --hosts a:1,b:1 --resume --out DIR/none
-                error: --resume: DIR/none contains no accept.jsonl: omit --resume to start there
+                error: --out DIR/none does not exist: --resume continues a run in it
         "#]],
         |options| {
             let options = options.replace("DIR", &folder);
@@ -93,7 +93,10 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let limited = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24h --max-minutes 20"));
-    assert!(limited.contains("\n# then a soak of 24.0 h: ") && limited.contains("\n# at most 20 min: "), "{limited}");
+    assert!(
+        limited.contains("\n# then a soak of 24.0 h, which repeats ") && limited.contains("\n# at most 20 min: "),
+        "{limited}"
+    );
     assert!(!sandbox.path("out").exists());
     let missing = refused(&mut sandbox.accept_on("--hosts n[1-4]:2", "--resume"), 2);
     assert!(missing.contains(" does not exist: --resume continues a run in it"), "{missing}");

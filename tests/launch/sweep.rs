@@ -296,7 +296,7 @@ fn axes_form_an_ordered_product() {
     let last = stdout.lines().last().expect("a line");
     assert!(last.contains(" train --batch-size 16 --dtype bf16 --device cpu "), "{last}");
     let options = dry_run("--cases 1n1g --runs 1 --optimizer adam --wd 0.1");
-    assert!(options.contains("\n# options: --wd 0.1 --optimizer adam\n"), "{options}");
+    assert!(options.contains("\n# options: --optimizer adam --weight-decay 0.1\n"), "{options}");
     let tokens = dry_run("--cases 1n1g --runs 1 --model gpt2-124m --sequence-length 64 --batch-size 1");
     assert!(tokens.contains("\n# note: --suite llm trains language models as nanoGPT does: "), "{tokens}");
     let stdout = dry_run("--cases 1n1g,1n2g --runs 2");

@@ -102,7 +102,7 @@ impl Verdict {
     }
 
     /// Returns a line of the hosts that one job can use, if unfit links connect fit hosts.
-    fn usable_line(&self) -> Option<String> {
+    pub fn usable_line(&self) -> Option<String> {
         let (usable, left_out) = self.usable_together();
         let names = |hosts: &[usize]| compact(hosts.iter().map(|host| self.hosts[*host].name.as_str()));
         let without: Vec<usize> = left_out.iter().map(|(host, _)| *host).collect();
@@ -131,7 +131,9 @@ impl Verdict {
                 noun => format!("{} not fit", count(bad, noun)),
             }));
         }
-        format!("fleet: {}: {}; {}", self.fitness, counts.join(", "), count(self.rounds, "round"))
+        let defect = self.smallest_defect.map(|defect| format!("; a loss below {} may be missed", percent(defect)));
+        let rounds = count(self.rounds, "round");
+        format!("fleet: {}: {}; {rounds}{}", self.fitness, counts.join(", "), defect.unwrap_or_default())
     }
 
     fn untested_hosts(&self) -> impl Iterator<Item = &str> {
@@ -257,7 +259,7 @@ mod tests {
             warning: n[0-1]: memlock: limited to 64 KiB; fix: raise it
             not complete: groups, whole
             stages: alone 4 rounds, 12 jobs, 1.5 min; pairs 5 rounds, 1 job
-            fleet: unfit: 1 of 5 hosts fit, 2 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds"#]]
+            fleet: unfit: 1 of 5 hosts fit, 2 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds; a loss below 5.0 % may be missed"#]]
         .assert_eq(&verdict().text());
         let short = verdict().bad_parts()[0].short_evidence();
         assert_eq!(short, "training-speed 50.0 % less");

@@ -205,7 +205,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "`--strategy fsdp` divides weights, gradients and optimizer states among the ranks",
     "--tensor-model-parallel-size" | "--pipeline-model-parallel-size" | "--context-parallel-size"
         | "--tensor-parallel-size" | "--pipeline-parallel-size" | "--expert-model-parallel-size" | "--sequence-parallel"
-        | "--tp" | "--pp" | "--tp-size" | "--pp-size"
+        | "--tp" | "--pp" | "--tp-size" | "--pp-size" | "--tensor-parallel" | "--pipeline-parallel" | "--model-parallel"
+        | "--parallelism.tensor_parallel_degree" | "--parallelism.pipeline_parallel_degree"
         => "not supported: every rank computes the whole network; `--strategy fsdp` divides its memory",
     "--total-batch-size" => "`--global-batch {}` is the number of images or sequences of all ranks",
     "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::accept::{
-    Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Test, VERDICT,
+    Criteria, FleetHost, Header, JOURNAL, Journal, Measurement, Metric, Outcome, Reading, Search, Stage, Test, VERDICT,
 };
 use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::dimension::DeviceKind;
@@ -265,6 +265,12 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
     if config.launch.doctor {
         print_line("# facts: the checks of `ringmark doctor --quick`");
     }
+    if config.launch.hosts.all().len() < 3 && config.criteria.minimum.is_empty() && config.criteria.reference.is_empty()
+    {
+        print_line(
+            "# two hosts are not compared with each other: only failures are found, without --reference and --criteria",
+        );
+    }
     if config.assumes_gpus {
         print_line("# GPUs are assumed, because a dry run does not query hosts; --device cpu plans for CPUs");
     }
@@ -272,7 +278,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
     let mut done: Vec<Measurement> = Vec::new();
     let mut kinds: Vec<(String, RangeInclusive<u32>, String)> = Vec::new();
     for number in 1..=MAX_PLANNED as u32 {
-        let Some(round) = search.next(&[], &done) else { break };
+        let Some(round) = search.next(&[], &done).filter(|round| round.stage != Stage::Soak) else { break };
         let (job, name) = (&round.jobs[0], rounds::file_name(&round, number, 0));
         let hosts = runner.hosts(job);
         let what = rounds::describe(&round);
@@ -300,7 +306,10 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
          round run at the same time"
     ));
     if let Some(soak) = config.soak {
-        print_line(&format!("# then a soak of {}: all hosts alone, again and again (--soak)", roughly(soak)));
+        print_line(&format!(
+            "# then a soak of {}, which repeats the jobs of hosts alone and of pairs (--soak)",
+            roughly(soak)
+        ));
     }
     if let Some(limit) = config.limit {
         print_line(&format!("# at most {}: no round starts that would end later (--max-minutes)", roughly(limit)));

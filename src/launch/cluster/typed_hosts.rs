@@ -118,7 +118,8 @@ fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
 }
 
 fn host(name: &str, slots: Option<&str>) -> anyhow::Result<TypedHost> {
-    let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/', '(', ')', '*']);
+    let is_name =
+        !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/', '(', ')', '*', '$']);
     ensure!(is_name, "{name:?} is not a host name: write name:8 or address:8");
     ensure!(
         !name.bytes().all(|byte| byte.is_ascii_digit()),

@@ -2,7 +2,7 @@
 //! [`estimate`](crate::launch::sweep::estimate) compares it with a machine.
 
 use ringmark_core::benchmark::score::ScoreConfig;
-use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::benchmark::train::{Recompute, TrainConfig};
 use ringmark_core::dimension::{BatchMemory, Bytes, Case, DeviceKind, Dtype, PASSES_OF_TRAINING, RankMemory, Wire};
 
 /// Predicted cost of a job.
@@ -82,6 +82,9 @@ impl JobCost {
         let samples = f64::from(batch_size) * f64::from(iterations);
         let mut memory =
             facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.size_ratio(size));
+        if let (Recompute::Block, Some(shape)) = (train.recompute, facts.decoder_shape()) {
+            memory.of_sample.0 = (memory.of_sample.0 as f64 * shape.recomputed_share()) as u64;
+        }
         // One state of the optimizer is part of it.
         let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
         memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;

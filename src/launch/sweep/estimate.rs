@@ -203,24 +203,34 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
     let Some((job, bound)) = bounds.iter().max_by_key(|(_, bound)| bound.0) else { return Vec::new() };
     let name = job.run.map(|run| format!(", for {} in {}", run.model.facts().title, run.case));
     let line = format!("memory: at most about {} per GPU{}", gigabytes(*bound), name.unwrap_or_default());
-    let Some((gpu, memory)) = GPU_MEMORY.iter().find(|(_, memory)| bound.0 > *memory) else { return vec![line] };
-    let cases = |is_too_large: bool| {
-        let of_kind = bounds.iter().filter(|(_, bound)| (bound.0 > *memory) == is_too_large);
-        let cases: BTreeSet<Case> = of_kind.map(|(job, _)| job.case).collect();
+    let cases = |is_shown: &dyn Fn(u64) -> bool| {
+        let shown = bounds.iter().filter(|(_, bound)| is_shown(bound.0));
+        let cases: BTreeSet<Case> = shown.map(|(job, _)| job.case).collect();
         cases.iter().map(Case::to_string).collect::<Vec<_>>().join(",")
     };
-    let (too_large, fitting) = (cases(true), cases(false));
+    let mut above = u64::MAX;
+    let mut too_large = Vec::new();
+    for (gpu, memory) in GPU_MEMORY {
+        let cases = cases(&|bound| bound > memory && bound <= above);
+        let size = Bytes(memory).gigabytes();
+        too_large.extend((!cases.is_empty()).then(|| format!("{cases} may need more than {gpu} has ({size:.0} GB)")));
+        above = memory;
+    }
+    if too_large.is_empty() {
+        return vec![line];
+    }
+    let fitting = cases(&|bound| bound <= above);
     let is_any = |has: fn(&RunName) -> bool| bounds.iter().filter_map(|(job, _)| job.run.as_ref()).any(has);
+    let has_recompute = bounds.iter().any(|(job, _)| job.arguments.iter().any(|word| word == "--recompute"));
     let ways = [
         (!fitting.is_empty(), format!("--cases {fitting}")),
         (is_any(|run| run.batch.size.number() > 1), "a smaller --batch-size".to_owned()),
-        (is_any(|run| run.batch.sequence_length.is_some()), "--recompute block".to_owned()),
-        (!is_any(|run| run.kv_store.divides_update()), "--strategy fsdp with more GPUs".to_owned()),
+        (is_any(|run| run.batch.sequence_length.is_some()) && !has_recompute, "--recompute block".to_owned()),
+        (!is_any(|run| run.kv_store.divides_update()), "--strategy fsdp".to_owned()),
     ];
     let ways: Vec<String> = ways.into_iter().filter(|(is_way, _)| *is_way).map(|(_, way)| way).collect();
     let advice = if ways.is_empty() { String::new() } else { format!(": choose {}", ways.join(", or ")) };
-    let more = format!("{too_large} may need more memory than {gpu} has ({:.0} GB)", Bytes(*memory).gigabytes());
-    vec![line, format!("warning: {more}{advice}")]
+    vec![line, format!("warning: {}{advice}", too_large.join(", and "))]
 }
 
 /// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work
@@ -380,7 +390,7 @@ mod tests {
         let jobs_of_gpus = ["1n1g", "1n2g", "1n8g"].map(of_case);
         expect![[r#"
             memory: at most about 185.3 GB per GPU, for Llama 3.1 8B in 1n1g
-            warning: 1n1g may need more memory than an H200 has (141 GB): choose --cases 1n2g,1n8g, or --recompute block"#]].assert_eq(&of_hosts("a:8", &jobs_of_gpus)[..2].join("\n"));
+            warning: 1n1g may need more than an H200 has (141 GB), and 1n2g may need more than an A100 or H100 has (80 GB): choose --cases 1n8g, or --recompute block"#]].assert_eq(&of_hosts("a:8", &jobs_of_gpus)[..2].join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
             memory: about 1.3 GB per rank; 18.2 GB available here

@@ -223,12 +223,24 @@ impl DecoderShape {
     /// parameter at most; of each token, the activations that backward reads; two chunks of logits. GPT-2 124M with 8
     /// sequences of 128 tokens took 3.48 GB, and the bound is 3.83.
     pub const fn training_memory(&self) -> RankMemory {
+        let of_token = 4 * self.layers as u64 * self.activations_of_block();
+        self.memory(20, of_token * self.sequence_length as u64)
+    }
+
+    /// Returns the values of a token that backward reads in a block.
+    const fn activations_of_block(&self) -> u64 {
         let perceptron = match self.family {
             DecoderFamily::Gpt2 => 2 * self.mlp_width as u64,
             DecoderFamily::Llama(_) => 4 * self.mlp_width as u64,
         };
-        let of_token = 4 * self.layers as u64 * (9 * self.width as u64 + perceptron);
-        self.memory(20, of_token * self.sequence_length as u64)
+        9 * self.width as u64 + perceptron
+    }
+
+    /// Returns the share of the activations that remains with `--recompute block`: the input of every block, and all of one
+    /// block.
+    pub const fn recomputed_share(&self) -> f64 {
+        let kept = self.layers as u64 * self.width as u64 + self.activations_of_block();
+        kept as f64 / (self.layers as u64 * self.activations_of_block()) as f64
     }
 
     /// Returns the memory of a rank that scores on the CPU: it stores the activations of one layer and two chunks of

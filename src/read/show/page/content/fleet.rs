@@ -51,7 +51,8 @@ pub fn section(journal: &Journal, verdict: &Verdict) -> Section {
     let fleet = &journal.header.fleet;
     let medians = by_subject(fleet, &journal.measurements);
     let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
-    let lines = [Some(verdict.summary()), verdict.not_tested(), incomplete].into_iter().flatten();
+    let lines =
+        [Some(verdict.summary()), verdict.usable_line(), verdict.not_tested(), incomplete].into_iter().flatten();
     let hosts = Some(hosts(fleet, &medians, verdict));
     let blocks =
         [not_fit(verdict), warnings(verdict), hosts, pairs(journal, &medians, verdict), soak(verdict), stages(verdict)];
