@@ -154,7 +154,8 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
             far.join(", ")
         ));
     }
-    let mut references = outlook.grown().filter_map(|prediction| evidence.case(prediction.reference?));
+    let mut references =
+        outlook.grown().filter_map(|prediction| evidence.case(prediction.reference.unwrap_or(prediction.case)));
     let single = references.find(|case| case.runs.len() == 1);
     warnings.extend(single.map(|case| {
         let what = if case.is_median { "only the median" } else { "one run" };
