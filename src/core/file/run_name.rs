@@ -108,6 +108,11 @@ impl RunName {
         Point { model, batch, dtype, kv_store }
     }
 
+    /// Returns the name that all runs of the same case and point share: number 0.
+    pub fn of_any_number(&self) -> RunName {
+        RunName { run: 0, ..*self }
+    }
+
     /// Returns the log's path below `root`.
     pub fn log(&self, root: &Path) -> PathBuf {
         self.with_extension(root, "log")

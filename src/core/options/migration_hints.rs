@@ -773,7 +773,8 @@ fn find_hint<M: KeywordEnum>(
         if let ("--gpu", Some(gpus)) = (word, number) {
             return answer(format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number"));
         }
-        let hosts = number.filter(|ranks| hint.ours == RANKS && *ranks > 8 && ranks % 8 == 0).map(|ranks| ranks / 8);
+        let hosts =
+            number.filter(|ranks| hint.words[0] == "-np" && *ranks > 8 && ranks % 8 == 0).map(|ranks| ranks / 8);
         if let (Some(ranks), Some(hosts)) = (number, hosts) {
             return answer(format!("`--cases {hosts}n8g` for {ranks} ranks on {hosts} nodes of 8 GPUs"));
         }

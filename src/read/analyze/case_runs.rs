@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Bytes, Case, UnitsPerSecond};
-use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::step_percentiles;
@@ -134,9 +133,8 @@ impl<R: Readable, F> CaseRuns<R, F> {
 
     /// Sets the number of absent runs and the reliability warnings about the speed.
     pub fn assess(&mut self, sweep_facts: &SweepFacts) {
-        let point = |run: RunName| RunName { run: 0, ..run };
-        let own = self.runs.first().map(|run| point(run.found.name));
-        self.absent = sweep_facts.absent.iter().filter(|run| Some(point(**run)) == own).count();
+        let own = self.runs.first().map(|run| run.found.name.of_any_number());
+        self.absent = sweep_facts.absent.iter().filter(|run| Some(run.of_any_number()) == own).count();
         let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
         self.speed_reliability_warnings =
             reliability::speed_warnings(self.case, self.speeds().cv(), &loads, sweep_facts);

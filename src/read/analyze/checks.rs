@@ -120,7 +120,7 @@ pub fn complete(manifest: &Manifest, usable: &BTreeSet<RunName>, problems: &[Pro
 fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
     let mut last: BTreeMap<RunName, u32> = BTreeMap::new();
     for run in known {
-        let last = last.entry(RunName { run: 0, ..*run }).or_default();
+        let last = last.entry(run.of_any_number()).or_default();
         *last = run.run.max(*last);
     }
     let numbers = last.into_iter().flat_map(|(run, last)| (1..=last).map(move |number| RunName { run: number, ..run }));

@@ -29,6 +29,8 @@ pub const GROUPS: [&str; 11] = [
 /// A known trainer.
 struct Trainer {
     name: &'static str,
+    /// Unit of its work; `None` if it trains networks of any kind.
+    unit: Option<WorkUnit>,
     /// Lines of an iteration. A line that matches the first begins the next iteration.
     lines: &'static [&'static str],
     /// A line as the trainer prints it.
@@ -37,8 +39,8 @@ struct Trainer {
 }
 
 macro_rules! trainers {
-    ($($name:literal [$($line:literal),+] $example:literal)+) => {
-        &[$(Trainer { name: $name, lines: &[$($line),+], #[cfg(test)] example: $example }),+]
+    ($($name:literal, $unit:expr => [$($line:literal),+] $example:literal)+) => {
+        &[$(Trainer { name: $name, unit: $unit, lines: &[$($line),+], #[cfg(test)] example: $example }),+]
     };
 }
 
@@ -49,29 +51,29 @@ macro_rules! trainers {
 /// the mean since the start, so it is not read), MLPerf's `tracked_stats`, and the dictionary that Hugging Face's `Trainer`
 /// prints, which has no time.
 static TRAINERS: &[Trainer] = trainers! {
-    "torchtitan" [r"step:\s*(?P<step>\d+) .*?loss:\s*(?P<loss>[\d.naif+-]+).* tps: (?P<rank_tokens_per_s>[\d,]+)"]
+    "torchtitan", Some(WorkUnit::Token) => [r"step:\s*(?P<step>\d+) .*?loss:\s*(?P<loss>[\d.naif+-]+).* tps: (?P<rank_tokens_per_s>[\d,]+)"]
         "[rank0]:[titan] INFO - \u{1b}[31mstep: 10  \u{1b}[32mloss:  7.0254  \u{1b}[38;2;180;60;0mgrad_norm:  1.5  \u{1b}[36mmemory: 35.12GiB(36.9%)  \u{1b}[34mtps: 5,762  tflops: 1.2  mfu: 33.1%"
-    "megatron" [r"iteration\s+(?P<step>\d+)/\s*\d+ \|.*elapsed time per iteration \(ms\): (?P<ms>[\d.]+) \|(?:.*global batch size:\s*(?P<batch>\d+) \|)?(?:.*lm loss: (?P<loss>[\d.Enaif+-]+) \|)?"]
+    "megatron", Some(WorkUnit::Token) => [r"iteration\s+(?P<step>\d+)/\s*\d+ \|.*elapsed time per iteration \(ms\): (?P<ms>[\d.]+) \|(?:.*global batch size:\s*(?P<batch>\d+) \|)?(?:.*lm loss: (?P<loss>[\d.Enaif+-]+) \|)?"]
         " [2025-04-13 23:41:20] iteration       20/    1000 | consumed samples:          320 | elapsed time per iteration (ms): 820.7 | learning rate: 4.0E-05 | global batch size:    16 | lm loss: 1.072453E+01 | loss scale: 1.0 |"
-    "nanogpt" [r"iter (?P<step>\d+): loss (?P<loss>[\d.naif+-]+), time (?P<ms>[\d.]+)ms"]
+    "nanogpt", Some(WorkUnit::Token) => [r"iter (?P<step>\d+): loss (?P<loss>[\d.naif+-]+), time (?P<ms>[\d.]+)ms"]
         "iter 10: loss 3.2051, time 83.51ms, mfu 12.30%"
-    "nemo" [r"iteration \d+/\d+ \|.*?(?:global_batch_size: (?P<batch>\d+) \|.*?)?global_step: (?P<step>\d+) \|.*?reduced_train_loss: (?P<loss>[\d.naif+-]+) \|.*?train_step_timing in s: (?P<s>[\d.]+)"]
+    "nemo", Some(WorkUnit::Token) => [r"iteration \d+/\d+ \|.*?(?:global_batch_size: (?P<batch>\d+) \|.*?)?global_step: (?P<step>\d+) \|.*?reduced_train_loss: (?P<loss>[\d.naif+-]+) \|.*?train_step_timing in s: (?P<s>[\d.]+)"]
         "Training epoch 0, iteration 1/249 | lr: 3.922e-06 | global_batch_size: 8 | global_step: 1 | reduced_train_loss: 1.653 | train_step_timing in s: 2.505 | consumed_samples: 16"
-    "nanotron" [r"iteration: (?P<step>\d+) / \d+ \|.*elapsed_time_per_iteration_ms: (?P<ms>[\d.]+[KMB]?) \|.*global_batch_size: .*lm_loss: (?P<loss>[\d.naif+-]+)"]
+    "nanotron", Some(WorkUnit::Token) => [r"iteration: (?P<step>\d+) / \d+ \|.*elapsed_time_per_iteration_ms: (?P<ms>[\d.]+[KMB]?) \|.*global_batch_size: .*lm_loss: (?P<loss>[\d.naif+-]+)"]
         "[default0]:06/01/2024 12:00:00 [INFO|DP=0|PP=0|TP=0|host]: iteration: 4 / 100 | consumed_tokens: 16.4K | elapsed_time_per_iteration_ms: 1.25K | tokens_per_sec: 3.28K | tokens_per_sec_per_gpu: 1.64K | global_batch_size: 16 | lm_loss: 10.9 | lr: 0.0003"
-    "deepspeed" [r"global_step=(?P<step>\d+), RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=(?P<samples_per_s>[\d.]+)"]
+    "deepspeed", None => [r"global_step=(?P<step>\d+), RunningAvgSamplesPerSec=[\d.]+, CurrSamplesPerSec=(?P<samples_per_s>[\d.]+)"]
         "[2023-09-15 00:09:45,317] [INFO] [timer.py:260:stop] epoch=0/micro_step=20/global_step=20, RunningAvgSamplesPerSec=502.1679292031866, CurrSamplesPerSec=519.4063914924576, MemAllocated=0.14GB, MaxMemAllocated=0.23GB"
-    "composer" [r"\[batch=(?P<step>\d+)/", r"loss/train/total: (?P<loss>[\d.naif+-]+)", r"throughput/samples_per_sec: (?P<samples_per_s>[\d.]+)"]
+    "composer", None => [r"\[batch=(?P<step>\d+)/", r"loss/train/total: (?P<loss>[\d.naif+-]+)", r"throughput/samples_per_sec: (?P<samples_per_s>[\d.]+)"]
         "[batch=10/100]:\n\t Train loss/train/total: 10.8123\n\t Train throughput/samples_per_sec: 12.5\n[batch=11/100]:"
-    "pytorch-imagenet" [r"Epoch: \[\d+\]\[\s*\d+/\d+\]\s+Time\s+(?P<s>[\d.]+) \(.*Loss (?P<loss>[\d.e+-]+) \("]
+    "pytorch-imagenet", Some(WorkUnit::Image) => [r"Epoch: \[\d+\]\[\s*\d+/\d+\]\s+Time\s+(?P<s>[\d.]+) \(.*Loss (?P<loss>[\d.e+-]+) \("]
         "Epoch: [0][  11/5005]\tTime  0.245 (  0.512)\tData  0.001 (  0.101)\tLoss 6.9876e+00 (7.0012e+00)\tAcc@1   0.00 (  0.10)"
-    "horovod" [r"Iter #(?P<step>\d+): (?P<rank_images_per_s>[\d.]+) img/sec per"]
+    "horovod", Some(WorkUnit::Image) => [r"Iter #(?P<step>\d+): (?P<rank_images_per_s>[\d.]+) img/sec per"]
         "Iter #3: 312.4 img/sec per GPU"
-    "tf-cnn-benchmarks" [r"(?P<step>\d+)\timages/sec: [\d.]+.*?\t(?P<loss>[\d.naif+-]+)"]
+    "tf-cnn-benchmarks", Some(WorkUnit::Image) => [r"(?P<step>\d+)\timages/sec: [\d.]+.*?\t(?P<loss>[\d.naif+-]+)"]
         "10\timages/sec: 96.7 +/- 0.4 (jitter = 1.3)\t7.913"
-    "mlperf" [r#":::MLLOG .*"key": "tracked_stats", "value": \{.*"throughput": (?P<samples_per_s>[\d.]+).*"step": (?P<step>\d+)"#]
+    "mlperf", None => [r#":::MLLOG .*"key": "tracked_stats", "value": \{.*"throughput": (?P<samples_per_s>[\d.]+).*"step": (?P<step>\d+)"#]
         ":::MLLOG {\"namespace\": \"\", \"time_ms\": 1696565401886, \"event_type\": \"POINT_IN_TIME\", \"key\": \"tracked_stats\", \"value\": {\"throughput\": 5154.5}, \"metadata\": {\"file\": \"callbacks.py\", \"lineno\": 284, \"step\": 12}}"
-    "hf-trainer" [r"^\{'loss': '?(?P<loss>[\d.naif+-]+)'?, "]
+    "hf-trainer", None => [r"^\{'loss': '?(?P<loss>[\d.naif+-]+)'?, "]
         "{'loss': 2.075, 'grad_norm': 1.5, 'learning_rate': 0.00023, 'epoch': 0.04}"
 };
 
@@ -87,21 +89,23 @@ impl LineFormat {
         TRAINERS.iter().map(|trainer| trainer.name).collect()
     }
 
+    /// Returns the known trainer; `None` for a regular expression.
+    fn trainer(&self) -> Option<&'static Trainer> {
+        TRAINERS.iter().find(|trainer| trainer.name == self.0)
+    }
+
     /// Returns the unit of the trainer's work if it is known.
     pub fn unit(&self) -> Option<WorkUnit> {
-        const OF_TOKENS: [&str; 5] = ["torchtitan", "megatron", "nanogpt", "nemo", "nanotron"];
-        const OF_IMAGES: [&str; 3] = ["pytorch-imagenet", "horovod", "tf-cnn-benchmarks"];
-        let has = |names: &[&str], group: &str| names.contains(&self.0.as_str()) || self.0.contains(group);
-        if has(&OF_TOKENS, "tokens_per_s>") {
-            Some(WorkUnit::Token)
-        } else {
-            has(&OF_IMAGES, "images_per_s>").then_some(WorkUnit::Image)
+        match self.trainer() {
+            Some(trainer) => trainer.unit,
+            None if self.0.contains("tokens_per_s>") => Some(WorkUnit::Token),
+            None => self.0.contains("images_per_s>").then_some(WorkUnit::Image),
         }
     }
 
     /// Returns the regular expressions of an iteration's lines.
     pub(super) fn patterns(&self) -> anyhow::Result<Vec<Regex>> {
-        match TRAINERS.iter().find(|trainer| trainer.name == self.0) {
+        match self.trainer() {
             Some(trainer) => trainer.lines.iter().map(|line| pattern(line)).collect(),
             None => Ok(vec![pattern(&self.0)?]),
         }

@@ -101,10 +101,10 @@ impl<B: Benchmark> Session<'_, B> {
         // The commands of the runs of a case differ in their files alone.
         let mut points = BTreeSet::new();
         let is_distinct =
-            |job: &&PlannedJob| launch.is_verbose || job.run.is_none_or(|run| points.insert(RunName { run: 0, ..run }));
+            |job: &&PlannedJob| launch.is_verbose || job.run.is_none_or(|run| points.insert(run.of_any_number()));
         let distinct: Vec<&PlannedJob> = missing.iter().copied().filter(is_distinct).collect();
         let is_long = distinct.len() > COMMANDS && !launch.is_verbose;
-        let plan = is_long.then(|| plan_line(&missing));
+        let plan = is_long.then(|| plan_line(missing.len(), points.len()));
         plan.iter().chain(&schedule.estimate).for_each(|line| print_line(&format!("# {line}")));
         let printed = &distinct[..if is_long { 1 } else { distinct.len() }];
         for job in printed {
@@ -387,12 +387,10 @@ impl<B: Benchmark> Session<'_, B> {
     }
 }
 
-/// Counts the jobs, and the combinations of network, precision, batch size, kv-store and case: `60 jobs at 12 points`.
-fn plan_line(jobs: &[&PlannedJob]) -> String {
-    let points: BTreeSet<RunName> =
-        jobs.iter().filter_map(|job| job.run).map(|run| RunName { run: 0, ..run }).collect();
-    let points = if points.is_empty() { String::new() } else { format!(" at {}", count(points.len(), "point")) };
-    format!("{} runs{points}", jobs.len())
+/// Counts the jobs, and the combinations of network, precision, batch size, strategy and case: `60 runs at 12 points`.
+fn plan_line(jobs: usize, points: usize) -> String {
+    let points = if points == 0 { String::new() } else { format!(" at {}", count(points, "point")) };
+    format!("{jobs} runs{points}")
 }
 
 /// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.

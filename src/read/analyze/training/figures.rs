@@ -300,7 +300,7 @@ pub fn groups(mut runs: Vec<Run>, problems: &mut Vec<Problem>, sweep_facts: &Swe
 /// is taken from the majority of the logs of its case.
 fn exclude_truncated_logs(runs: &mut [Run]) {
     let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.figures.windows?.tool);
-    let key = |run: &Run| (RunName { run: 0, ..run.found.name }, tool(run));
+    let key = |run: &Run| (run.found.name.of_any_number(), tool(run));
     let length = |measured: &Measured| match measured.figures.iterations() {
         Some([iterations, _]) => (iterations, unit(false)),
         None => (measured.figures.timed, unit(true)),
