@@ -11,9 +11,9 @@ rank; the table shows the median and range over rounds. Images are small, so tha
 The bound is the time for the bytes that cross the busiest link in one direction, at the rate of the link. For S bytes of fp32
 weights, H hosts and N servers:
 
-ring, device         2 (H-1)/H S
+all-reduce, device   2 (H-1)/H S
 servers              max(S, H S / N)
-servers, 2-bit code  max(S / 16, H S / N / d), where d is the number of base-(2 H + 1) digits in 32 bits (docs/kv_store.md)
+servers, 2-bit code  max(S / 16, H S / N / d), where d is the number of base-(2 H + 1) digits in 32 bits (docs/strategies.md)
 
 "bound %" is the bound / the exchange time. Imbalance is the excess of the server with the most weights over the mean.
 """
@@ -34,8 +34,8 @@ RATES = {"1gbit": 125e6, "100mbit": 12.5e6, "none": None}
 
 
 class Strategy:
-    def __init__(self, name, kv_store, servers, more=()):
-        self.name, self.kv_store, self.servers, self.more = name, kv_store, servers, list(more)
+    def __init__(self, name, strategy, servers, more=()):
+        self.name, self.strategy, self.servers, self.more = name, strategy, servers, list(more)
         self.exchanges = "none" not in self.more
 
     def bound(self, weights, hosts, rate):
@@ -55,8 +55,8 @@ class Strategy:
             "--hosts", ",".join(f"{name}:1" for name in names[: options.hosts]), "--cases", f"{options.hosts}n1g",
             "--model", options.model, "--device", "cpu", "--threads", "1", "--warmup", str(options.warmup), *self.more,
         ]  # fmt: skip
-        if self.kv_store != "ring":
-            command += ["--strategy", self.kv_store]
+        if self.strategy != "all-reduce":
+            command += ["--strategy", self.strategy]
         if self.servers:
             hosts = names[options.hosts : options.hosts + self.servers]
             command += ["--servers", str(self.servers), "--server-hosts", ",".join(hosts)]
@@ -76,7 +76,7 @@ class Strategy:
         arguments = ["--runs", "1", "--image-size", str(options.image_size), "--batch-size", "1", "--iters", str(count)]
         lines = self.measure("sweep", arguments, "*.jsonl", options, environment)
         steps = [max(line["step"]) for line in lines if line["kind"] == "iteration"]
-        held = [server["weights"] for server in lines[-1].get("kv_store", {}).get("servers", [])]
+        held = [server["weights"] for server in lines[-1].get("strategy", {}).get("servers", [])]
         imbalance = max(held) / statistics.mean(held) - 1 if held and sum(held) else None
         return statistics.median(steps[options.warmup :]), sum(lines[0]["buckets"]), imbalance
 
@@ -99,8 +99,8 @@ def main():
     options.add_argument("--warmup", type=int, default=2)
     options.add_argument("--only", help="strategies to measure, by their names in the table, separated by semicolons", type=lambda text: text.split(";"))
     options = options.parse_args()
-    strategies = [Strategy("no exchange", "ring", 0, ["--backend", "none"])]
-    strategies += [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
+    strategies = [Strategy("no exchange", "all-reduce", 0, ["--backend", "none"])]
+    strategies += [Strategy("all-reduce", "all-reduce", 0), Strategy("device", "device", 0)]
     for count in options.servers:
         name = f"dist_sync, {count} server{'s' * (count > 1)}"
         strategies.append(Strategy(name, "dist_sync", count))

@@ -83,13 +83,13 @@ def matrix_product(device, kind, rows=4096, tries=5):
 # Names of ringmark that differ from torchvision's.
 TORCHVISION = {"resnet50_v1b": "resnet50"}
 
-SHARDED = ["shard-gradients", "shard-weights"]
-STRATEGIES = ["all-reduce", "shard-optimizer", *SHARDED]
+SHARDED = ["zero2", "fsdp"]
+STRATEGIES = ["all-reduce", "zero1", *SHARDED]
 
 
 def distributed(model, device, strategy):
     """Returns the model with DistributedDataParallel, or with FSDP2, which keeps the weights gathered between forward and
-    backward for shard-gradients."""
+    backward for zero2."""
     if strategy not in SHARDED:
         on_gpu = [device.index] if device.type == "cuda" else None
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
@@ -97,7 +97,7 @@ def distributed(model, device, strategy):
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
-    gathers_again = strategy == "shard-weights"
+    gathers_again = strategy == "fsdp"
     blocks = [module for module in model.modules() if type(module).__name__ in ["Gpt2Block", "LlamaBlock", "BasicBlock", "Bottleneck"]]
     for block in blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=gathers_again)
@@ -187,7 +187,7 @@ def main():
     if is_sharded and not is_decoder:
         # Fused SGD does not support FSDP2's tensors.
         constants = constants | {"fused": False, "foreach": True}
-    if options.strategy == "shard-optimizer" and ranks > 1:
+    if options.strategy == "zero1" and ranks > 1:
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=rule, **constants)

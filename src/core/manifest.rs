@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
-use crate::dimension::{BatchShape, Seconds};
+use crate::dimension::{BatchShape, Seconds, Strategy};
 use crate::file::run_name::{MANIFEST, RunName};
 use crate::file::{atomic_file, schema, sha256};
 use crate::host::{Environment, MemoryShortage, RankPlace};
@@ -370,8 +370,10 @@ impl Manifest {
         schema::check(&text, KIND, SCHEMA, "manifest")?;
         let mut manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
         let options = &mut manifest.conditions.options;
-        let renamed = options.remove(EARLIER_STRATEGY).map(|strategy| (STRATEGY.to_owned(), strategy));
-        options.extend(renamed);
+        if let Some(strategies) = options.remove(EARLIER_STRATEGY).or_else(|| options.remove(STRATEGY)) {
+            let of_today: Vec<String> = strategies.split(',').map(Strategy::name_of_today).collect();
+            options.insert(STRATEGY.to_owned(), of_today.join(","));
+        }
         let mut names = BTreeSet::new();
         if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
             bail!("the manifest is damaged: {} occurs twice", run.name);
@@ -421,12 +423,12 @@ mod tests {
     }
 
     #[test]
-    fn earlier_name_of_the_strategy_is_read() {
+    fn earlier_names_of_strategies_are_read() {
         let mut manifest = manifest();
-        manifest.conditions.options.insert(EARLIER_STRATEGY.to_owned(), "ring".to_owned());
+        manifest.conditions.options.insert(EARLIER_STRATEGY.to_owned(), "ring,shard-weights,dist_sync".to_owned());
         let text = serde_json::to_vec(&manifest).expect("written");
         let options = Manifest::read(&text[..]).expect("a manifest").conditions.options;
-        assert_eq!(options.get(STRATEGY).map(String::as_str), Some("ring"));
+        assert_eq!(options.get(STRATEGY).map(String::as_str), Some("all-reduce,fsdp,dist_sync"));
         assert!(!options.contains_key(EARLIER_STRATEGY));
     }
 

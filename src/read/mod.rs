@@ -25,7 +25,7 @@
 //! |---|---|---|
 //! | run | one execution: log, record, and figures or the reason why it does not count | `Run`, `Recorded`, `Measured` |
 //! | case | nodes and ranks per node; a case of a result has all its runs with their figures | `Case`, `CaseRuns`: `TrainingCase`, `ScoreCase` |
-//! | point | network, precision, batch size and kv-store | `Point` |
+//! | point | network, precision, batch size and strategy | `Point` |
 //! | group | cases under equal conditions, which become one table | `RunGroup`: `TrainingGroup`, `ScoreGroup` |
 //! | result | everything in a folder | `ResultFolder` |
 //! | side | one of the two results of a comparison, with its groups | `Side`, `SideGroup` |

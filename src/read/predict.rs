@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
-use ringmark_core::dimension::{Case, KvStore, Operation};
+use ringmark_core::dimension::{Case, Operation, Strategy};
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyze::prediction::evidence::Evidence;
+use crate::read::analyze::prediction::exchange_pattern::ExchangePattern;
 use crate::read::analyze::prediction::outlook::Outlook;
-use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::prediction::{model, search};
 use crate::read::analyze::published::scaling;
 use crate::read::analyze::training::figures::TrainingGroup;
@@ -30,8 +30,8 @@ pub struct PredictConfig {
     /// Requested cases. `None` doubles the hosts of the largest measured case three times, unless a search or a
     /// backtest is requested.
     pub cases: Option<Vec<Case>>,
-    /// The only kv-store to predict; `None` predicts every kv-store of the sweep.
-    pub kv_store: Option<KvStore>,
+    /// The only strategy to predict; `None` predicts every strategy of the sweep.
+    pub strategy: Option<Strategy>,
     /// Number of servers to predict for; `None` keeps the measured number.
     pub servers: Option<u32>,
     /// Threshold for a search: the case at which the efficiency falls below it.
@@ -56,7 +56,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     }
     let mut refused: Vec<String> = Vec::new();
     for message in outlooks.iter().flat_map(Outlook::refusals) {
-        // Kv-stores of a sweep lack the same cases.
+        // Strategies of a sweep lack the same cases.
         if !refused.contains(&message) {
             refused.push(message);
         }
@@ -96,11 +96,11 @@ fn check_operations(records: &[(Case, BandwidthRecord)], evidence: &[Evidence]) 
     }
     let all: BTreeSet<Operation> = of_cases.values().flatten().copied().collect();
     let lacks_all = |evidence: &&Evidence, measured: &BTreeSet<Operation>| {
-        evidence.strategy.operations().iter().all(|operation| !measured.contains(operation))
+        evidence.pattern.operations().iter().all(|operation| !measured.contains(operation))
     };
     let lacks_some = |evidence: &&Evidence, measured: &BTreeSet<Operation>| {
         let lacks = |operation: &Operation| !measured.contains(operation);
-        !lacks_all(evidence, measured) && evidence.strategy.operations().iter().any(lacks)
+        !lacks_all(evidence, measured) && evidence.pattern.operations().iter().any(lacks)
     };
     let partial = of_cases.iter().find(|(_, measured)| evidence.iter().any(|evidence| lacks_some(&evidence, measured)));
     let (measured, of_case, lacking): (_, _, Vec<&Evidence>) = match partial {
@@ -116,50 +116,50 @@ fn check_operations(records: &[(Case, BandwidthRecord)], evidence: &[Evidence]) 
     let names = |operations: &BTreeSet<Operation>| {
         operations.iter().map(Operation::to_string).collect::<Vec<String>>().join(",")
     };
-    let needed = names(&lacking.iter().flat_map(|evidence| evidence.strategy.operations()).copied().collect());
+    let needed = names(&lacking.iter().flat_map(|evidence| evidence.pattern.operations()).copied().collect());
     let advice = match needed.as_str() {
         "" => "which has no collectives: omit --bandwidth".to_owned(),
         needed => format!("which needs {needed}: measure with --op {needed}"),
     };
-    let (measured, kv_stores) = (names(measured), joined(lacking.iter().map(|evidence| evidence.point.kv_store)));
-    bail!("--bandwidth has the times of {measured}{of_case}, but these runs used --strategy {kv_stores}, {advice}")
+    let (measured, strategies) = (names(measured), joined(lacking.iter().map(|evidence| evidence.point.strategy)));
+    bail!("--bandwidth has the times of {measured}{of_case}, but these runs used --strategy {strategies}, {advice}")
 }
 
-/// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.
+/// Returns the evidence for the requested strategies, and prints a note for those that cannot be predicted.
 fn evidence_from_groups(
     config: &PredictConfig,
     sweep: &Path,
     groups: &[TrainingGroup],
 ) -> anyhow::Result<Vec<Evidence>> {
     let is_requested =
-        |group: &&TrainingGroup| config.kv_store.is_none_or(|kv_store| group.conditions.point.kv_store == kv_store);
+        |group: &&TrainingGroup| config.strategy.is_none_or(|strategy| group.conditions.point.strategy == strategy);
     let requested: Vec<&TrainingGroup> = groups.iter().filter(is_requested).collect();
-    if let (Some(kv_store), []) = (config.kv_store, &requested[..]) {
+    if let (Some(strategy), []) = (config.strategy, &requested[..]) {
         bail!(usage(anyhow!(
-            "no run used --strategy {kv_store}, and its cost cannot be derived from other strategies: the runs used {}; \
-             sweep these cases with --strategy {kv_store}, or choose one that was measured",
-            joined(groups.iter().map(|group| group.conditions.point.kv_store))
+            "no run used --strategy {strategy}, and its cost cannot be derived from other strategies: the runs used {}; \
+             sweep these cases with --strategy {strategy}, or choose one that was measured",
+            joined(groups.iter().map(|group| group.conditions.point.strategy))
         )));
     }
     if let Some(servers) = config.servers
-        && !requested.iter().any(|group| group.conditions.point.kv_store.has_servers())
+        && !requested.iter().any(|group| group.conditions.point.strategy.has_servers())
     {
         bail!(usage(anyhow!(
             "--servers {servers} applies to --strategy dist_sync and dist_device_sync, but these runs used {}: omit \
              --servers",
-            joined(requested.iter().map(|group| group.conditions.point.kv_store))
+            joined(requested.iter().map(|group| group.conditions.point.strategy))
         )));
     }
     let (mut evidence, mut unread) = (Vec::new(), Vec::new());
     for group in requested {
-        let kv_store = group.conditions.point.kv_store;
-        let strategy = Strategy::from_group(group)
-            .map_err(|why| format!("{}: strategy {kv_store} is not predicted from these runs: {why}", group.label));
-        match (strategy, config.servers) {
-            (Ok(strategy), Some(servers)) => {
-                evidence.extend(Evidence::from_group(group, strategy.with_servers(servers).map_err(usage)?));
+        let strategy = group.conditions.point.strategy;
+        let pattern = ExchangePattern::from_group(group)
+            .map_err(|why| format!("{}: strategy {strategy} is not predicted from these runs: {why}", group.label));
+        match (pattern, config.servers) {
+            (Ok(pattern), Some(servers)) => {
+                evidence.extend(Evidence::from_group(group, pattern.with_servers(servers).map_err(usage)?));
             }
-            (Ok(strategy), None) => evidence.extend(Evidence::from_group(group, strategy)),
+            (Ok(pattern), None) => evidence.extend(Evidence::from_group(group, pattern)),
             (Err(why), _) => unread.push(why),
         }
     }
@@ -172,8 +172,8 @@ fn evidence_from_groups(
 }
 
 /// Joins the distinct names.
-fn joined(kv_stores: impl Iterator<Item = KvStore>) -> String {
-    let names: Vec<String> = kv_stores.collect::<BTreeSet<KvStore>>().iter().map(KvStore::to_string).collect();
+fn joined(strategies: impl Iterator<Item = Strategy>) -> String {
+    let names: Vec<String> = strategies.collect::<BTreeSet<Strategy>>().iter().map(Strategy::to_string).collect();
     names.join(", ")
 }
 
@@ -202,7 +202,7 @@ fn outlook(config: &PredictConfig, evidence: Evidence, caveat: Option<&'static s
 /// first if other servers are requested, because it was not measured with them.
 fn default_cases(evidence: &Evidence) -> Vec<Case> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
-    let itself = (!evidence.strategy.is_as_measured(largest)).then_some(largest);
+    let itself = (!evidence.pattern.is_as_measured(largest)).then_some(largest);
     itself.into_iter().chain([2, 4, 8].map(|times| Case { nodes: times * largest.nodes, ..largest })).collect()
 }
 
@@ -211,8 +211,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_kv_stores_are_joined_once() {
-        let groups = [KvStore::Ring, KvStore::Device, KvStore::Ring, KvStore::Device];
-        assert_eq!(joined(groups.into_iter()), "ring, device");
+    fn repeated_strategies_are_joined_once() {
+        let groups = [Strategy::AllReduce, Strategy::Device, Strategy::AllReduce, Strategy::Device];
+        assert_eq!(joined(groups.into_iter()), "all-reduce, device");
     }
 }

@@ -103,21 +103,21 @@ fn values_that_were_not_given_are_comments() {
 }
 
 #[test]
-fn kv_stores_and_server_hosts_are_saved() {
+fn strategies_and_server_hosts_are_saved() {
     let sandbox = Sandbox::new("exit 1");
-    let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --strategies ring,dist_sync --servers 2 \
+    let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --strategies all-reduce,dist_sync --servers 2 \
                    --server-hosts s,t";
     let typed = printed(&mut dry_run(&sandbox, options));
     assert!(typed.contains(" -H a,b,s,t "), "{typed}");
     printed(&mut dry_run(&sandbox, &format!("{options} --save-config sweep.toml")));
     let text = fs::read_to_string(sandbox.path("sweep.toml")).expect("written");
-    for line in ["strategies = [\"ring\", \"dist_sync\"]", "servers = 2", "server-hosts = [\"s\", \"t\"]"] {
+    for line in ["strategies = [\"all-reduce\", \"dist_sync\"]", "servers = 2", "server-hosts = [\"s\", \"t\"]"] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
     assert!(!text.contains("\nstrategy = "), "{text}");
     assert_eq!(printed(&mut dry_run(&sandbox, "sweep --config sweep.toml")), typed);
     // The name in files of version 0.1.
-    fs::write(sandbox.path("sweep.toml"), text.replace("\nstrategies = ", "\nkv-stores = ")).expect("written");
+    fs::write(sandbox.path("sweep.toml"), text.replace("\nstrategies = ", "\nstrategies = ")).expect("written");
     assert_eq!(printed(&mut dry_run(&sandbox, "sweep --config sweep.toml")), typed);
 }
 

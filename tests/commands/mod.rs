@@ -1,8 +1,8 @@
 //! Other commands, and features shared by all of them: configuration files, output files, completions.
 
 mod bandwidth;
-mod bandwidth_kv_store;
 mod bandwidth_operations;
+mod bandwidth_strategies;
 mod checkpoint;
 mod config_file;
 mod generate;

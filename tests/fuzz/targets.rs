@@ -14,8 +14,8 @@ use ringmark::read::analyze::comparison::side::{Side, SideKind};
 use ringmark::read::analyze::comparison::verdicts::ComparedResults;
 use ringmark::read::analyze::comparison::{collectives, pairing, pytorch, training};
 use ringmark::read::analyze::prediction::evidence::Evidence;
+use ringmark::read::analyze::prediction::exchange_pattern::ExchangePattern;
 use ringmark::read::analyze::prediction::outlook::Outlook;
-use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::prediction::{model, search};
 use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::analyze::results::{FolderRecords, ResultFolder, SweepGroups};
@@ -47,7 +47,7 @@ use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::dimension::{
-    Augmentation, BatchShape, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, KvStore, Model, Scaling,
+    Augmentation, BatchShape, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, Model, Scaling, Strategy,
     UnitsPerSecond, WorkUnit,
 };
 use ringmark_core::file::run_name::RunName;
@@ -103,7 +103,7 @@ fn log(bytes: &[u8]) {
         model: Model::default(),
         batch: BatchShape::per_rank(8),
         dtype: Dtype::Fp32,
-        kv_store: KvStore::Ring,
+        strategy: Strategy::AllReduce,
         run: 1,
     });
     let runs = [None, Some(0), Some(u32::MAX)].map(|warmup| {
@@ -131,7 +131,7 @@ fn record(bytes: &[u8]) {
         model: config.model,
         batch: config.batch(),
         dtype: config.dtype,
-        kv_store: config.kv_store.kv_store,
+        strategy: config.strategy.strategy,
         run: header.run,
     };
     let found = found(name);
@@ -165,8 +165,8 @@ fn score(bytes: &[u8]) {
     assert_eq!(ScoreRecord::read(&written[..]).expect("what is written can be read"), record);
     let ScoreConfig { model, dtype, .. } = record.config;
     let batch = record.config.batch();
-    let (kv_store, run) = (KvStore::Ring, record.run);
-    let found = found(RunName { baseline: false, case: record.case, model, batch, dtype, kv_store, run });
+    let (strategy, run) = (Strategy::AllReduce, record.run);
+    let found = found(RunName { baseline: false, case: record.case, model, batch, dtype, strategy, run });
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let mut problems = Vec::new();
     let groups = score::figures::groups(runs, &mut problems, &SweepFacts::default());
@@ -189,7 +189,7 @@ fn show(runs: Vec<Run>) {
     let mut problems = Vec::new();
     let groups = figures::groups(runs, &mut problems, &SweepFacts::default());
     let result = folder_of(SweepGroups::Training(groups), problems);
-    let evidence = |group| Evidence::from_group(group, Strategy::from_group(group).ok()?);
+    let evidence = |group| Evidence::from_group(group, ExchangePattern::from_group(group).ok()?);
     result.training().iter().filter_map(evidence).for_each(foresee);
     let json = rendered(&result);
     compare(SideKind::Training, |side| training::add_rows(side, result_json::read_rows(json.as_bytes())?))

@@ -75,17 +75,17 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
 }
 
-/// A rank of `ring` exceeds the limit, and ranks that share weights, gradients and optimizer states do not.
+/// A rank of `all-reduce` exceeds the limit, and ranks that share weights, gradients and optimizer states do not.
 #[test]
 fn out_of_memory_strategy_is_recorded_and_sweep_continues() {
     let sandbox = Sandbox::real();
-    let options = "sweep --strategies ring,fsdp --cases 1n2g --hosts localhost:2 --model gpt2-124m --batch-size 1 \
+    let options = "sweep --strategies all-reduce,fsdp --cases 1n2g --hosts localhost:2 --model gpt2-124m --batch-size 1 \
                    --sequence-length 16 --optimizer adamw --device cpu --runs 1 --iters 2 --warmup 1 --no-doctor";
     let tokens = take_all_cores();
     let stdout = succeeds(&mut limited(&sandbox, 1_900_000_000, options));
     drop(tokens);
-    assert!(stdout.contains("1n2g ring run 1 of 1: out of memory at batch 1 x 16 tokens: 1."), "{stdout}");
-    assert!(stdout.contains("1n2g shard-weights run 1 of 1: "), "{stdout}");
+    assert!(stdout.contains("1n2g all-reduce run 1 of 1: out of memory at batch 1 x 16 tokens: 1."), "{stdout}");
+    assert!(stdout.contains("1n2g fsdp run 1 of 1: "), "{stdout}");
     let stdout = succeeds(ringmark("extract").arg(sandbox.path("out")));
     assert!(stdout.contains("GPT-2 124M, fp32, 1n2g: out of memory at batch "), "{stdout}");
 }

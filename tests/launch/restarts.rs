@@ -288,6 +288,19 @@ fn run_with_a_changed_checkpoint_begins_again() {
     begins_again_after(flip_bit, "tensor \"");
 }
 
+/// The stopped rank may still finish the run when it is ended: then the run counts; else it continues from its checkpoint.
+#[test]
+fn rank_that_stops_in_the_last_iteration_does_not_fail_the_run() {
+    let _tokens = take_all_cores();
+    let sandbox = Sandbox::real();
+    let options = "--restarts 2 --inject stop:60:1 --checkpoint-every 30 --stall-timeout 6";
+    let (status, stdout, stderr) = run(&mut sweep(&sandbox, "out", options));
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let is_complete = stderr.contains("warning: the run was complete when its ranks were stopped: no progress for 6 s");
+    assert_ne!(is_complete, stdout.contains(": restart 1 of 2"), "{stdout}{stderr}");
+    assert_eq!(record(&sandbox, "out").iterations.len(), 60);
+}
+
 #[test]
 fn restarts_are_limited_and_only_for_losses() {
     let _tokens = take_all_cores();

@@ -325,11 +325,11 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
 }
 
 #[test]
-fn resume_with_more_kv_stores_shares_the_ring_baseline() {
+fn resume_with_more_strategies_shares_the_baseline_of_all_reduce() {
     let sandbox = Sandbox::with_valid_worker();
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
     succeeds_silently(&mut sweep(""));
-    let more = "--strategies ring,device,dist_sync --resume --dry-run --verbose";
+    let more = "--strategies all-reduce,device,dist_sync --resume --dry-run --verbose";
     let stdout = succeeds_silently(&mut sweep(more));
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     assert_eq!(commands.len(), 2, "{stdout}");
@@ -339,38 +339,38 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let stdout = succeeds_silently(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
     assert!(stdout.contains(" --strategy dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
-    let stdout = succeeds_silently(&mut sweep("--strategies ring,device --resume"));
-    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring,device, 3 measured + 1 warm-up iterations, device cpu, profile cpu"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    let stdout = succeeds_silently(&mut sweep("--strategies all-reduce,device --resume"));
+    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy all-reduce,device, 3 measured + 1 warm-up iterations, device cpu, profile cpu"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
         logs and records: DIR/out
-        1n1g is measured once, with ring, and is the base of all strategies
+        1n1g is measured once, with all-reduce, and is the base of all strategies
         2 of 3 runs are finished"#]]
     .assert_eq(&earlier_runs(&stdout));
     assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
-    assert!(manifest.contains(r#""--strategy": "ring,device""#), "{manifest}");
+    assert!(manifest.contains(r#""--strategy": "all-reduce,device""#), "{manifest}");
     expect![[r#"
         logs and records: DIR/out
-        1n1g is measured once, with ring, and is the base of all strategies
+        1n1g is measured once, with all-reduce, and is the base of all strategies
         3 of 3 runs are finished"#]]
-    .assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--strategies ring,device --resume"))));
+    .assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--strategies all-reduce,device --resume"))));
 
     let error = refused(&mut sweep("--resume --strategy device"), 2);
     expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
-        --strategy: ring,device then, device now
-        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g,1n2g --runs 1 --batch-size 8 --strategies ring,device --resume --out DIR/out), or choose another --out
+        --strategy: all-reduce,device then, device now
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g,1n2g --runs 1 --batch-size 8 --strategies all-reduce,device --resume --out DIR/out), or choose another --out
     "#]]
     .assert_eq(&without_paths(&error));
-    // A record of another kv-store does not count for this one.
+    // A record of another strategy does not count for this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
     expect![[r#"
         logs and records: DIR/out
-        1n1g is measured once, with ring, and is the base of all strategies
+        1n1g is measured once, with all-reduce, and is the base of all strategies
         1n2g/rn50_b8_fp32_device_1.log: the run is repeated: finished earlier, but record DIR/out/1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
-        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--strategies ring,device --resume"))));
+        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--strategies all-reduce,device --resume"))));
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn check_servers_as_tasks(slurm: &Scheduler) {
         let options = format!("--cases {case} --iters 2 {SMALL} --strategy dist_sync --servers {servers}");
         succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
         let record = slurm.record(&sandbox, &format!("out/{case}/mxnet-lenet_b2_fp32_dist-sync_1.jsonl"), &hosts);
-        let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
+        let traffic = record.end.as_ref().and_then(|end| end.strategy.as_ref()).expect("of servers");
         let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
         let wanted: &[usize] = if case == "1n2g" { &[2] } else { &[1, 2] };
         assert_eq!(on, wanted.iter().map(|number| slurm.cluster.host(*number)).collect::<Vec<_>>());
@@ -159,7 +159,7 @@ fn check_process_placement_from_a_file(slurm: &Scheduler) {
     );
     succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
     let record = slurm.record(&sandbox, "out/2n1g/mxnet-lenet_b2_fp32_dist-sync_1.jsonl", &[2, 1]);
-    let traffic = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("of servers");
+    let traffic = record.end.as_ref().and_then(|end| end.strategy.as_ref()).expect("of servers");
     let on: Vec<&str> = traffic.servers.iter().map(|server| server.host.as_str()).collect();
     assert_eq!(on, [first, second]);
 }

@@ -64,10 +64,10 @@ fn invalid_suite_is_rejected() {
         error: --suite ddp already compares with --backend none: omit --backend none
     "]]
     .assert_eq(&error);
-    for servers in ["--strategy dist_sync", "--strategies ring,dist_sync", "--autotune-over strategy=dist_sync"] {
+    for servers in ["--strategy dist_sync", "--strategies all-reduce,dist_sync", "--autotune-over strategy=dist_sync"] {
         let error = refused(&mut ringmark(&format!("sweep --suite llm --hosts localhost:2 --dry-run {servers}")), 2);
         expect![[r"
-            error: --suite llm limits the norm of all gradients, which --strategy dist_sync does not support, because its servers update each part of an array alone: use --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl, or --model without --suite
+            error: --suite llm limits the norm of all gradients, which --strategy dist_sync does not support, because its servers update each part of an array alone: use --strategy all-reduce, zero1, zero2, fsdp, hsdp, local, device or nccl, or --model without --suite
         "]]
         .assert_eq(&error);
     }
@@ -123,7 +123,7 @@ fn strategies_of_language_models_are_compared_and_resumed() {
     let resumed = succeeds(&mut sweep("--resume"));
     assert!(resumed.contains("4 of 4 runs are finished"), "{resumed}");
     let tables = succeeds(ringmark("extract").arg(sandbox.path("out")));
-    for strategy in ["ring", "shard-optimizer", "shard-weights"] {
+    for strategy in ["all-reduce", "zero1", "fsdp"] {
         let is_row = |line: &str| line.split_whitespace().take(2).eq(["1n2g", strategy]);
         assert!(tables.lines().any(is_row), "{strategy}: {tables}");
     }

@@ -150,8 +150,8 @@ fn large_job_reads_its_hosts_from_a_file() {
         ("--launcher slurm", "node38,node39,node40 --distribution=block"),
     ] {
         let options = format!("--hosts node[01-40]:8 --cases 40n8g --runs 1 --dry-run {options}");
-        let kv_store = if options.contains("--servers") { "dist_sync" } else { "ring" };
-        let mut sweep = sandbox.sweep(&format!("{options} --strategy {kv_store}"));
+        let strategy = if options.contains("--servers") { "dist_sync" } else { "all-reduce" };
+        let mut sweep = sandbox.sweep(&format!("{options} --strategy {strategy}"));
         let stdout = succeeds(&mut sweep);
         let stem = sandbox.path("out/40n8g/rn50_b8_fp32_dist-sync_1").display().to_string();
         let line = stdout.replace(&stem, "OUT").replace('\'', "");
@@ -323,8 +323,8 @@ fn axes_form_an_ordered_product() {
     assert!(typed.contains(" --batch-size 64 "), "{typed}");
     assert_eq!(dry_run(&format!("--config {file}")), typed.replace(&format!("# wrote the options to {file}\n"), ""));
 
-    // Servers are passed only to kv-stores that have servers.
-    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --strategies ring,local,dist_sync --servers 3");
+    // Servers are passed only to strategies that have servers.
+    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --strategies all-reduce,local,dist_sync --servers 3");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     let records: Vec<String> = commands.iter().map(|line| record(line)).collect();
     let expected =
@@ -478,31 +478,31 @@ fn invalid_options_exit_with_status_2() {
                 error: the argument '--dtypes <TYPE,..>' cannot be used with '--dtype <TYPE>'
             --cases 1n1g --batch-sizes 1 --batch-size 2
                 error: the argument '--batch-sizes <N,..>' cannot be used with '--batch-size <N>'
-            --cases 1n2g --strategies ring,ring
-                error: --strategies has ring twice: name it once
-            --cases 1n2g --strategies ring --strategy ring
+            --cases 1n2g --strategies all-reduce,all-reduce
+                error: --strategies has all-reduce twice: name it once
+            --cases 1n2g --strategies all-reduce --strategy all-reduce
                 error: the argument '--strategies <NAME,..>' cannot be used with '--strategy <NAME>'
-            --cases 1n2g --strategies ring,redis
+            --cases 1n2g --strategies all-reduce,redis
                 error: invalid value 'redis' for '--strategies <NAME,..>'
-                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
-            --cases 1n2g --strategies ring,device --servers 2
-                error: --servers 2 does not apply to --strategy ring: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
-            --cases 1n2g --strategies ring,device --server-hosts c
-                error: --server-hosts c applies to --strategy dist_*, but --strategy is ring,device: omit --server-hosts
-            --cases 1n2g --strategies ring,local --dtypes fp32,fp16
-                error: --dtype fp16 is not supported with --strategy local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
-            --cases 1n2g --strategies ring,device --batch-size auto
-                error: --batch-size auto finds the largest batch of one strategy, but --strategies has ring,device: choose one with --strategy, or give --batch-size a number
-            --cases 1n2g --strategies ring,device --suite ddp
-                error: --suite ddp supports one strategy, but --strategies has ring,device: choose one with --strategy
+                [possible values: all-reduce, zero1, zero2, fsdp, hsdp, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+            --cases 1n2g --strategies all-reduce,device --servers 2
+                error: --servers 2 does not apply to --strategy all-reduce: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+            --cases 1n2g --strategies all-reduce,device --server-hosts c
+                error: --server-hosts c applies to --strategy dist_*, but --strategy is all-reduce,device: omit --server-hosts
+            --cases 1n2g --strategies all-reduce,local --dtypes fp32,fp16
+                error: --dtype fp16 is not supported with --strategy local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy all-reduce, zero1, zero2, fsdp, hsdp, device or nccl
+            --cases 1n2g --strategies all-reduce,device --batch-size auto
+                error: --batch-size auto finds the largest batch of one strategy, but --strategies has all-reduce,device: choose one with --strategy, or give --batch-size a number
+            --cases 1n2g --strategies all-reduce,device --suite ddp
+                error: --suite ddp supports one strategy, but --strategies has all-reduce,device: choose one with --strategy
             --hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --strategy dist_sync --servers 7
                 error: 1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
-            --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --strategies ring,dist_sync
+            --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --strategies all-reduce,dist_sync
                 error: 7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
-            --hosts a:1,b:1 --cases 2n1g --strategies ring,local
-                error: --strategy local works on one host only, but case 2n1g has 2: use --strategy shard-optimizer or dist_sync, or --cases with one host
-            --cases 1n1g --strategies ring,nccl
-                error: --strategies ring,nccl with --cases 1n1g: one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks, or omit ring
+            --hosts a:1,b:1 --cases 2n1g --strategies all-reduce,local
+                error: --strategy local works on one host only, but case 2n1g has 2: use --strategy zero1 or dist_sync, or --cases with one host
+            --cases 1n1g --strategies all-reduce,nccl
+                error: --strategies all-reduce,nccl with --cases 1n1g: one rank exchanges nothing and runs as all-reduce, so nccl would have no run: add a case of several ranks, or omit all-reduce
             --batch-size 0
                 error: --batch-size 0 is out of range: choose 1 to 65536
             --profile dlperf --warmup 120

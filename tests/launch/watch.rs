@@ -157,7 +157,7 @@ fn running_sweep_can_be_watched_and_scraped() {
     let (head, metrics) = request("GET", &url);
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
-    let labels = "model=\"gpt2-tiny\",dtype=\"fp32\",batch_size=\"2\",case=\"1n2g\",kv_store=\"ring\",run=\"1\"";
+    let labels = "model=\"gpt2-tiny\",dtype=\"fp32\",batch_size=\"2\",case=\"1n2g\",strategy=\"all-reduce\",run=\"1\"";
     for name in ["ringmark_job_tokens_per_second", "ringmark_job_mean_tokens_per_second", "ringmark_job_iteration"] {
         assert!(metrics.contains(&format!("\n{name}{{{labels}}} ")), "{name}: {metrics}");
     }

@@ -485,17 +485,17 @@ fn different_options_and_overlapping_runs_break_the_rules() {
 }
 
 #[test]
-fn server_options_apply_only_to_kv_stores_with_servers() {
+fn server_options_apply_only_to_strategies_with_servers() {
     let sandbox = Sandbox::with_valid_worker();
     // Two of the processes are servers.
     sandbox.hook(
         r#"case $record in *dist-sync*)
             from=$folder/ranks_$((OMPI_COMM_WORLD_SIZE - 2)).jsonl
             OMPI_COMM_WORLD_SIZE=served
-            sed 's/"kv_store":"ring"/"kv_store":"ring","servers":2,"key_placement":"hash"/' "$from" >"$folder/ranks_served.jsonl";;
+            sed 's/"strategy":"all-reduce"/"strategy":"all-reduce","servers":2,"key_placement":"hash"/' "$from" >"$folder/ranks_served.jsonl";;
         esac"#,
     );
-    let options = "--cases 1n2g --runs 1 --strategies ring,dist_sync --servers 2 --key-placement hash";
+    let options = "--cases 1n2g --runs 1 --strategies all-reduce,dist_sync --servers 2 --key-placement hash";
     succeeds(&mut sandbox.short_sweep(options));
     let rules = |sandbox: &Sandbox| {
         let (_, findings) = failed(sandbox);
@@ -506,7 +506,7 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     expect!["1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, but the sweep requested 3"]
         .assert_eq(&rules(&sandbox).join("\n"));
 
-    // The baselines of a suite have no kv-store.
+    // The baselines of a suite have no strategy.
     let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --suite ddp --model resnet50_v1b --strategy device"));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1"]);

@@ -210,8 +210,8 @@ fn influx_omits_runs_without_a_start_time() {
     let (status, stdout, stderr) = export(&folder.path(), &["influx"]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""), "{stderr}");
     expect![[r"
-        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring: start time unknown, and a line without a timestamp would get the current time: not exported
-        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring 1: start time unknown, and a line without a timestamp would get the current time: not exported
+        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on all-reduce: start time unknown, and a line without a timestamp would get the current time: not exported
+        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on all-reduce 1: start time unknown, and a line without a timestamp would get the current time: not exported
         error: the export of DIR/first is not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
     // Prometheus uses the time of the scrape.

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use expect_test::expect;
 use ringmark::read::analyze::prediction::evidence::Evidence;
+use ringmark::read::analyze::prediction::exchange_pattern::ExchangePattern;
 use ringmark::read::analyze::prediction::model::{Prediction, predict};
 use ringmark::read::analyze::prediction::search;
 use ringmark::read::analyze::prediction::step_parts::Limit;
-use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::benchmark::bandwidth::load as bandwidth;
 use ringmark::read::results;
@@ -191,7 +191,7 @@ impl AllReduceCluster {
 fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
     let result = results::read_training(&sweep.path(), None).expect("a folder of runs");
     assert_eq!(result.problems, []);
-    let evidence = Evidence::from_group(&result.training()[0], Strategy::AllReduce).expect("runs that count");
+    let evidence = Evidence::from_group(&result.training()[0], ExchangePattern::AllReduce).expect("runs that count");
     let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
     evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same backend")
 }

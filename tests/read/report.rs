@@ -8,9 +8,9 @@ use ringmark::read::report::{ReportFormat, document, read, render};
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::exchange::BackendChoice;
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
-use ringmark_core::dimension::{KvStore, Model, Seconds};
+use ringmark_core::dimension::{Model, Seconds, Strategy};
 use ringmark_core::host::{HostUse, RankUse};
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
@@ -327,15 +327,15 @@ fn json_equals_extract() {
     assert!(out.is_file());
 }
 
-/// Bandwidth of a kv-store is not that of an all-reduce, and is not drawn as such.
+/// Bandwidth of a strategy is not that of an all-reduce, and is not drawn as such.
 #[test]
-fn bandwidth_of_a_kv_store_is_labeled() {
+fn bandwidth_of_a_strategy_is_labeled() {
     let folder = Folder::new();
-    for (name, kv_store, servers) in [("1n2g", KvStore::DistSync, Some(2)), ("2n1g", KvStore::Ring, None)] {
+    for (name, strategy, servers) in [("1n2g", Strategy::DistSync, Some(2)), ("2n1g", Strategy::AllReduce, None)] {
         let mut made: BandwidthRecord =
             serde_json::from_str(&bandwidth(&record(name, 1, 0.5))).expect("it was written");
         made.config.messages = Messages::Gradients(Model::Resnet50V1b);
-        made.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };
+        made.config.strategy = StrategyConfig { strategy, servers, ..StrategyConfig::default() };
         let mut bytes = Vec::new();
         made.write(&mut bytes).expect("an in-memory write succeeds");
         folder.write(&format!("{name}/bandwidth.json"), bytes);
@@ -354,7 +354,7 @@ fn bandwidth_of_a_kv_store_is_labeled() {
     let (_, stdout, _) = report(&[path(&folder.path()), "--json"]);
     let json: Value = serde_json::from_str(&stdout).expect("JSON alone");
     let described =
-        |index: usize| ["kv_store", "servers"].map(|key| json["results"][0]["bandwidth"][index][key].clone());
+        |index: usize| ["strategy", "servers"].map(|key| json["results"][0]["bandwidth"][index][key].clone());
     assert_eq!(described(0), [Value::from("dist_sync"), Value::from(2)]);
     assert_eq!(described(1), [Value::Null, Value::Null]);
     fs::remove_dir_all(folder.path().join("2n1g")).expect("removed");

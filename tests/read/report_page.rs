@@ -6,7 +6,7 @@ use std::process::Command;
 
 use ringmark::read::report::{ReportFormat, document, read, render};
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{KvStore, Phase, Seconds};
+use ringmark_core::dimension::{Phase, Seconds, Strategy};
 use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
 use ringmark_core::trace::{Lane, RankTrace, Span, Timeline, chrome};
 use ringmark_core::untrusted_text::is_unprintable;
@@ -231,7 +231,7 @@ fn traced_folder() -> Folder {
     let timeline = Timeline {
         title: String::new(),
         began_unix_seconds: 0.0,
-        kv_store: Some(KvStore::Ring),
+        strategy: Some(Strategy::AllReduce),
         exchange: "mpi".to_owned(),
         arrays: Vec::new(),
         ranks: vec![rank(0), rank(1)],

@@ -146,7 +146,7 @@ fn options_of_other_programs_get_one_line() {
         "sweep --strategy ZeRO3",
         "sweep --strategy FULL_SHARD",
         "bandwidth --strategy deepspeed",
-        "sweep --strategies ring,ZeRO-2",
+        "sweep --strategies all-reduce,ZeRO-2",
         "sweep --model meta-llama/Llama-2-7b-hf",
         "sweep --model gpt2-xl",
         "sweep --sequence-length 512,1024",

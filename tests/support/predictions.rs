@@ -1,29 +1,29 @@
 //! Predictions from the sweeps of simulated clusters.
 
 use ringmark::read::analyze::prediction::evidence::Evidence;
+use ringmark::read::analyze::prediction::exchange_pattern::ExchangePattern;
 use ringmark::read::analyze::prediction::model::predict;
-use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::results::SweepGroups;
 use ringmark::read::analyze::training::figures::TrainingGroup;
 use ringmark::read::results;
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::Strategy;
 
 use crate::support::model_cluster::ModelCluster;
 use crate::support::runs::Folder;
 
 pub const MEASURED: [&str; 4] = ["1n1g", "1n2g", "2n2g", "4n2g"];
 
-pub fn group_of(folder: &Folder, kv_store: KvStore) -> TrainingGroup {
+pub fn group_of(folder: &Folder, strategy: Strategy) -> TrainingGroup {
     let result = results::read_training(&folder.path(), None).expect("a folder of runs");
-    let is_of = |group: &TrainingGroup| group.conditions.point.kv_store == kv_store;
+    let is_of = |group: &TrainingGroup| group.conditions.point.strategy == strategy;
     let SweepGroups::Training(groups) = result.sweep else { panic!("not of training") };
     groups.into_iter().find(is_of).expect("a group of it")
 }
 
-pub fn evidence(folder: &Folder, kv_store: KvStore) -> Evidence {
-    let group = group_of(folder, kv_store);
-    let strategy = Strategy::from_group(&group).expect("it can be predicted");
-    Evidence::from_group(&group, strategy).expect("runs that count")
+pub fn evidence(folder: &Folder, strategy: Strategy) -> Evidence {
+    let group = group_of(folder, strategy);
+    let pattern = ExchangePattern::from_group(&group).expect("it can be predicted");
+    Evidence::from_group(&group, pattern).expect("runs that count")
 }
 
 /// Checks that the band contains the true result for twice the hosts in at least nine of ten sweeps, of which each cluster

@@ -57,7 +57,7 @@ impl Folder {
             model: header.config.model,
             batch: header.config.batch(),
             dtype: header.config.dtype,
-            kv_store: header.config.kv_store.kv_store,
+            strategy: header.config.strategy.strategy,
             run: header.run,
         };
         let work = name.batch.work(name.case);

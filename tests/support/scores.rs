@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::{BenchmarkKind, RunLabel, RunProfile};
-use ringmark_core::dimension::{Bytes, DeviceKind, KvStore, Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::{Bytes, DeviceKind, Seconds, Strategy, TeraflopsPerSecond};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
@@ -43,7 +43,7 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
 fn name_of(record: &ScoreRecord) -> RunName {
     let ScoreConfig { model, dtype, .. } = record.config;
     let batch = record.config.batch();
-    RunName { baseline: false, case: record.case, model, batch, dtype, kv_store: KvStore::Ring, run: record.run }
+    RunName { baseline: false, case: record.case, model, batch, dtype, strategy: Strategy::AllReduce, run: record.run }
 }
 
 pub trait Score {

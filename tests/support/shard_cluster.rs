@@ -1,9 +1,9 @@
 //! A simulated cluster with its own cost model of sharded training: collectives in one queue of their ranks, started when
 //! every one of these has requested them, and ranks that wait for weights, for places and for sums.
 
-use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse};
+use ringmark_core::benchmark::strategy::{StrategyConfig, StrategyUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
-use ringmark_core::dimension::{BackendName, Bytes, Case, KvStore, Phase, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, Case, Phase, Phases, Seconds, Strategy};
 
 use crate::support::model_cluster::{ModelCluster, place_ranks};
 use ringmark_core::stats::random::Random;
@@ -31,7 +31,7 @@ pub enum Algorithm {
 
 #[derive(Debug, Clone, Copy)]
 pub struct ShardCluster {
-    pub kv_store: KvStore,
+    pub strategy: Strategy,
     pub algorithm: Algorithm,
     /// Latency in seconds and bandwidth in bytes per second of a host's link.
     pub network: (f64, f64),
@@ -129,7 +129,7 @@ impl ShardCluster {
 
     /// Returns the ranks that divide the weights, as a case of their own.
     fn owners(&self, case: Case) -> Case {
-        if self.kv_store == KvStore::Hybrid { Case { nodes: 1, ..case } } else { case }
+        if self.strategy == Strategy::Hsdp { Case { nodes: 1, ..case } } else { case }
     }
 
     /// Returns the groups of ranks that divide the weights, each with the next `self.owners(case).ranks()` ranks.
@@ -149,7 +149,7 @@ impl ShardCluster {
     /// Runs forward, backward and the sums of gradients. `collectives` are those of the ranks that divide the weights.
     fn passes(&self, case: Case, slow: f64, collectives: &mut Queue, ranks: &mut Ranks) {
         let (exposed, buckets) = (Phase::ExposedAllreduce, BUCKETS.len());
-        let is_gathered = self.kv_store.shards_weights();
+        let is_gathered = self.strategy.shards_weights();
         let seconds = |bucket: usize| slow * self.collective(self.owners(case), BUCKETS[bucket]);
         let mut gathered = vec![ranks.now(); buckets];
         if is_gathered {
@@ -166,7 +166,7 @@ impl ShardCluster {
         let mut hosts = Queue::new((0..case.gpus_per_node as usize).map(same_part).collect());
         let (mut summed, mut added): (Vec<Vec<f64>>, _) = (Vec::new(), ranks.now());
         let mut add = |ranks: &Ranks, bucket| added = hosts.run(&ranks.now(), slow * self.between_hosts(case, bucket));
-        let is_added = self.kv_store == KvStore::Hybrid;
+        let is_added = self.strategy == Strategy::Hsdp;
         // Collectives in host memory make no progress during backward.
         let is_hidden = self.algorithm != Algorithm::Hosts;
         for bucket in 0..buckets {
@@ -180,7 +180,7 @@ impl ShardCluster {
                 let compute = |rank: &Rank| rank.phases[Phase::Forward] + rank.phases[Phase::Backward];
                 ranks.all.iter_mut().for_each(|rank| rank.before = compute(rank));
             }
-            if let (true, Some(before)) = (self.kv_store.shards_gradients(), bucket.checked_sub(2)) {
+            if let (true, Some(before)) = (self.strategy.shards_gradients(), bucket.checked_sub(2)) {
                 ranks.wait(exposed, &summed[before]);
                 if is_added && is_hidden {
                     add(ranks, before);
@@ -220,7 +220,7 @@ impl ModelCluster for ShardCluster {
         ranks.jitter = 0.0;
         ranks.all.iter_mut().for_each(|rank| rank.factor = slow);
         ranks.compute(Phase::Optimizer, UPDATE / f64::from(self.owners(case).ranks()));
-        if case.ranks() > 1 && !self.kv_store.shards_weights() {
+        if case.ranks() > 1 && !self.strategy.shards_weights() {
             for bytes in BUCKETS {
                 let ends = collectives.run(&ranks.now(), slow * self.collective(case, bytes));
                 ranks.wait(Phase::Optimizer, &ends);
@@ -242,15 +242,15 @@ impl ModelCluster for ShardCluster {
         self.drift
     }
 
-    /// The single rank uses ring.
+    /// The single rank uses all-reduce.
     fn describe(&self, case: Case, made: &mut RunRecord) {
         place_ranks(case, made);
         made.header.backend = BackendName::Solo;
         if case.ranks() > 1 {
-            made.header.config.kv_store = KvStoreConfig { kv_store: self.kv_store, ..KvStoreConfig::default() };
+            made.header.config.strategy = StrategyConfig { strategy: self.strategy, ..StrategyConfig::default() };
             made.header.backend = self.backend();
             made.header.buckets = BUCKETS.map(|bytes| Bytes(bytes as u64)).into();
-            made.end.as_mut().expect("a whole record").kv_store = Some(KvStoreUse::default());
+            made.end.as_mut().expect("a whole record").strategy = Some(StrategyUse::default());
         }
     }
 }

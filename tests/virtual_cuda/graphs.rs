@@ -183,7 +183,7 @@ fn uncapturable_step_runs_kernel_by_kernel() {
         (1, "--profile-layers", "layers are traced, which a replay cannot do"),
         (1, "--inject slow:0:10", "--inject slow:0:10 changes a step"),
         (1, "--inject overflow:5 --dtype fp16 --loss-scale 128", "--inject overflow:5 changes a step"),
-        (2, "--strategy device", "--strategy device cannot be captured, only ring"),
+        (2, "--strategy device", "--strategy device cannot be captured, only all-reduce"),
         (2, "--backend mpi", "--backend mpi exchanges through the host"),
     ] {
         off(&train(ranks, "auto", &format!("{TINY} {options}")), reason);

@@ -279,7 +279,8 @@ fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
 fn hybrid_shards_over_two_gpu_hosts_match_all_reduce() {
     let Some(hosts) = Hosts::up() else { return };
     let _tokens = take_all_cores();
-    let options = "--device cuda --iters 4 --warmup 1 --lr-warmup-iters 0 --freeze-batch-norm --strategies ring,hybrid";
+    let options =
+        "--device cuda --iters 4 --warmup 1 --lr-warmup-iters 0 --freeze-batch-norm --strategies all-reduce,hsdp";
     let options = format!("{} {options}", hosts.slots(2));
     succeed(&cluster_sweep::command(&hosts.cluster, "2n2g", &hosts.out(), &options).output().expect("starts"));
     let files = fs::read_dir(hosts.out().join("2n2g")).expect("results").map(|file| file.expect("a file").path());

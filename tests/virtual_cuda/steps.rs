@@ -81,8 +81,8 @@ fn language_models_match_cpus() {
         for (ranks, more) in [
             (1, "--micro-batch 2"),
             (2, "--clip-norm 0.5 --recompute block"),
-            (2, "--bucket-mb 1 --strategy shard-weights"),
-            (2, "--bucket-mb 1 --strategy shard-weights --recompute block"),
+            (2, "--bucket-mb 1 --strategy fsdp"),
+            (2, "--bucket-mb 1 --strategy fsdp --recompute block"),
         ] {
             let options = format!("{options} --lr 0.05 {more}");
             let expected = Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
@@ -105,12 +105,12 @@ fn language_models_match_cpus() {
     assert!(recomputed < kept * 3 / 4, "{recomputed} of {kept} bytes");
 }
 
-/// Compares the weights of `ranks` with a kv-store on virtual GPUs with those on CPUs.
-fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
+/// Compares the weights of `ranks` with a strategy on virtual GPUs with those on CPUs.
+fn assert_near_with(strategy: &str, ranks: u32, servers: u32, tolerance: f64) {
     let is_near = |seed| {
         let start =
             Run::single_rank(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).save().finish().weights();
-        let options = format!("{} --seed {seed}", with_kv_store(kv_store));
+        let options = format!("{} --seed {seed}", with_strategy(strategy));
         let expected = Run::ranks(ranks + servers, &options).save().finish().weights();
         let (actual, reports) = Virtual::ranks(ranks + servers, &options).save().finish();
         let distance = apart(&actual.weights(), &expected, &start);
@@ -119,11 +119,11 @@ fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
         actual.valid_record();
         distance <= tolerance
     };
-    assert_near_for_a_seed(is_near, kv_store);
+    assert_near_for_a_seed(is_near, strategy);
 }
 
-fn with_kv_store(kv_store: &str) -> String {
-    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --strategy {kv_store}")
+fn with_strategy(strategy: &str) -> String {
+    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --strategy {strategy}")
 }
 
 /// Gradients are copied on a separate stream, by threads bound to their rank's GPU.
@@ -132,7 +132,7 @@ fn virtual_gpus_match_cpus_with_a_server() {
     assert_near_with("dist_sync --servers 1", 2, 1, 1e-5);
     // A single rank is in step with itself.
     assert_near_with("dist_async --servers 1", 1, 1, 1e-5);
-    Virtual::ranks(3, &with_kv_store("dist_async --servers 1")).valid_record();
+    Virtual::ranks(3, &with_strategy("dist_async --servers 1")).valid_record();
 }
 
 /// Servers return weights, or sums with which a rank updates on its GPU. Two ranks of a host send two codes on GPUs,
@@ -143,7 +143,7 @@ fn virtual_gpus_push_the_same_codes_as_cpus() {
     // Rounding determines if a gradient at the threshold is sent.
     assert_near_with("dist_sync --servers 1 --gradient-compression 2bit:0.001", 1, 1, 0.02);
     let record =
-        Virtual::ranks(3, &with_kv_store("dist_sync --servers 1 --gradient-compression 2bit:0.001")).valid_record();
+        Virtual::ranks(3, &with_strategy("dist_sync --servers 1 --gradient-compression 2bit:0.001")).valid_record();
     checksum(&record);
     let used = record.end.expect("an end").compression.expect("codes");
     assert!(used.residual_norm.iter().all(|norm| *norm > 0.0), "{used:?}");
@@ -152,9 +152,9 @@ fn virtual_gpus_push_the_same_codes_as_cpus() {
 /// One owner for each bucket, rank 0 for all buckets, and one shard in host memory for each rank.
 #[test]
 fn sharded_updates_match_cpus() {
-    ["shard-optimizer", "shard-gradients", "shard-weights --bucket-mb 1", "hybrid", "device", "nccl", "local"]
+    ["zero1", "zero2", "fsdp --bucket-mb 1", "hsdp", "device", "nccl", "local"]
         .into_iter()
-        .for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
+        .for_each(|strategy| assert_near_with(strategy, 2, 0, 1e-5));
 }
 
 /// The installed worker, which is optimized and built separately from that of the tests.
@@ -212,8 +212,7 @@ fn resumed_run_on_virtual_gpus_is_bit_identical() {
 /// Gathers and sums share a stream; places are used again only behind the waits.
 #[test]
 fn every_wait_of_sharded_weights_is_needed() {
-    let options =
-        format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm --bucket-mb 16 {AT_ONCE} --strategy shard-weights");
+    let options = format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm --bucket-mb 16 {AT_ONCE} --strategy fsdp");
     let run = || Virtual::ranks(2, &options);
     let (finished, reports) = run().finish();
     assert!(reports.len() == 2 && reports.iter().all(|report| report.races == 0), "{}", finished.stderr);

@@ -62,7 +62,7 @@ fn autotune_log_matches_horovod() {
         assert!((number(row, "score") - score).abs() < 0.001, "{row:?} {score}");
         let flags = ["hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "cache_enabled"];
         assert_eq!(flags.map(|flag| row[flag].as_str()), ["1", "0", "0", "0"]);
-        assert_eq!((row["cycle_time_ms"].as_str(), row["kv_store"].as_str()), ("0", "ring"));
+        assert_eq!((row["cycle_time_ms"].as_str(), row["strategy"].as_str()), ("0", "all-reduce"));
     }
     assert_eq!(log(&format!("{options} --hierarchical off")).1[0]["hierarchical_allreduce"], "0");
 
@@ -92,15 +92,15 @@ fn record_of(sandbox: &Sandbox, out: &str) -> RunRecord {
 fn typed(record: &RunRecord) -> String {
     let config = &record.header.config;
     let hierarchical = config.exchange.hierarchical.map(|it| format!("--hierarchical {it}")).unwrap_or_default();
-    let (kv_store, code) = (config.kv_store.kv_store, config.gradient_compression);
-    format!("--strategy {kv_store} {hierarchical} --wire {} --gradient-compression {code}", config.exchange.wire)
+    let (strategy, code) = (config.strategy.strategy, config.gradient_compression);
+    format!("--strategy {strategy} {hierarchical} --wire {} --gradient-compression {code}", config.exchange.wire)
 }
 
 #[test]
 fn sweep_uses_the_fastest_trial() {
     let sandbox = Sandbox::real();
     let log = sandbox.path("autotune.csv");
-    let over = "--autotune-over strategy=ring,device,dist_sync --autotune-over hierarchical=on,off \
+    let over = "--autotune-over strategy=all-reduce,device,dist_sync --autotune-over hierarchical=on,off \
                 --autotune-over gradient-compression=none,2bit:0.001";
     let tuned = |options: &str| {
         let mut command = sweep(&sandbox, "tuned", "1n1g,1n2g", &format!("{over} {options}"));
@@ -113,7 +113,7 @@ fn sweep_uses_the_fastest_trial() {
     // The requested configuration, then the candidates option by option, then the best one again.
     let rows = read(&log);
     let column = |name: &str| rows.iter().map(|row| row[name].as_str()).collect::<Vec<_>>();
-    assert_eq!(column("kv_store")[..3], ["ring", "device", "dist_sync"]);
+    assert_eq!(column("strategy")[..3], ["all-reduce", "device", "dist_sync"]);
     assert_eq!(column("servers")[..3], ["0", "0", "1"]);
     assert_eq!(column("hierarchical_allreduce")[..3], ["1", "1", "0"]);
     let (tried, best) = (&rows[..rows.len() - 1], rows.last().expect("the best"));
@@ -123,14 +123,14 @@ fn sweep_uses_the_fastest_trial() {
     // Values that are incompatible with the best configuration so far are skipped with a message. Servers have no
     // hierarchy, so nothing is tried if they are best.
     let left_out = stdout.lines().filter(|line| line.contains(": skipped: --")).count();
-    let least = if best["kv_store"] == "dist_sync" { 4 } else { 5 };
+    let least = if best["strategy"] == "dist_sync" { 4 } else { 5 };
     assert!(tried.len() + left_out >= least, "{stdout}");
     assert_eq!(stdout.matches("\nautotune chose strategy ").count(), 1, "{stdout}");
 
     // The runs use the best configuration, as if it had been given on the command line.
     let record = record_of(&sandbox, "tuned");
     let config = &record.header.config;
-    assert_eq!(config.kv_store.kv_store.to_string(), best["kv_store"]);
+    assert_eq!(config.strategy.strategy.to_string(), best["strategy"]);
     assert_eq!(config.gradient_compression.to_string(), best["gradient_compression"]);
     let is_hierarchical = config.exchange.hierarchical == Some(Switch::On);
     assert_eq!(
@@ -166,7 +166,7 @@ fn invalid_autotune_is_rejected_at_start() {
         "--autotune-over wire=bf16 --autotune-over wire=fp16",
         "--autotune-over wire=bf16 --cases 1n1g",
         "--autotune-over wire=bf16 --dtypes fp32,bf16",
-        "--autotune-over wire=bf16 --strategies ring,device",
+        "--autotune-over wire=bf16 --strategies all-reduce,device",
         "--autotune-over wire=bf16 --suite ddp",
         "--autotune-over wire=bf16 --batch-size auto",
         "--autotune-over strategy=local --hosts a:2,b:2 --cases 2n2g",
@@ -185,7 +185,7 @@ fn invalid_autotune_is_rejected_at_start() {
         error
     });
     expect![[r#"
-        error: invalid value 'strategy' for '--autotune-over <NAME=VALUE,..>': "strategy" is not NAME=VALUE,..: write it as strategy=ring,device; NAME is one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+        error: invalid value 'strategy' for '--autotune-over <NAME=VALUE,..>': "strategy" is not NAME=VALUE,..: write it as strategy=all-reduce,device; NAME is one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
 
         For more information, try '--help'.
         error: invalid value 'batch-size=8,16' for '--autotune-over <NAME=VALUE,..>': "batch-size" cannot be tuned: choose one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
@@ -200,7 +200,7 @@ fn invalid_autotune_is_rejected_at_start() {
         error: --autotune-over tunes a single network, precision, batch size and strategy: omit --strategies, and name those to be tried by --autotune-over strategy=..,
         error: --autotune-over tunes a single network, precision, batch size and strategy: omit --suite ddp
         error: --autotune-over tunes a single network, precision, batch size and strategy: omit --batch-size auto
-        error: --strategy local works on one host only, but case 2n2g has 2: use --strategy shard-optimizer or dist_sync, or --cases with one host
+        error: --strategy local works on one host only, but case 2n2g has 2: use --strategy zero1 or dist_sync, or --cases with one host
         error: --autotune-over hierarchical=on: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
         error: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
         error: --autotune-log a.csv records one search, but in a sweep with --autotune every run has its own, in its record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE

@@ -119,34 +119,34 @@ fn servers_decode_pushed_codes() {
         assert!(last < 0.1 * first, "{options}: {first} became {last}");
         record
     };
-    let ring = checksum(&run(2, "--gradient-compression 2bit:0.01")).to_owned();
+    let all_reduce = checksum(&run(2, "--gradient-compression 2bit:0.01")).to_owned();
     for servers in [1, 2] {
         let record =
             run(2 + servers, &format!("--gradient-compression 2bit:0.02 --strategy dist_sync --servers {servers}"));
-        assert_eq!(checksum(&record), ring, "{servers}");
+        assert_eq!(checksum(&record), all_reduce, "{servers}");
         // Rank 0 pushes for both.
         let of = used(&record);
         let (weights, sums) = (Bytes(4 * PARAMETERS), Bytes(4 * SUM_WORDS));
         assert_eq!((of.code, of.received, of.received_fp32), (Bytes(4 * WORDS), sums, weights));
         assert_eq!(of.sent_fp32, Some(weights));
         assert!(of.residual_norm[0] > 0.0 && of.residual_norm[1] == 0.0, "{of:?}");
-        let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
-        assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS), Bytes(0)]);
-        assert_eq!(kv_store.received_by_rank, [Bytes(4 * SUM_WORDS + HEADERS), Bytes(0)]);
-        let received: u64 = kv_store.servers.iter().map(|server| server.received.0).sum();
-        assert_eq!(received, 4 * WORDS + HEADERS, "{kv_store:?}");
+        let strategy = record.end.as_ref().and_then(|end| end.strategy.as_ref()).expect("servers");
+        assert_eq!(strategy.sent_by_rank, [Bytes(4 * WORDS + HEADERS), Bytes(0)]);
+        assert_eq!(strategy.received_by_rank, [Bytes(4 * SUM_WORDS + HEADERS), Bytes(0)]);
+        let received: u64 = strategy.servers.iter().map(|server| server.received.0).sum();
+        assert_eq!(received, 4 * WORDS + HEADERS, "{strategy:?}");
     }
     // Top-k selects in each array with servers, but in each bucket with all-reduce: one bucket per array makes them
     // equal.
-    let ring = checksum(&run(2, "--gradient-compression topk:0.05 --bucket-mb 0 --tail-mb 0")).to_owned();
+    let all_reduce = checksum(&run(2, "--gradient-compression topk:0.05 --bucket-mb 0 --tail-mb 0")).to_owned();
     let record = run(3, "--gradient-compression topk:0.05 --strategy dist_device_sync --servers 1");
-    assert_eq!(checksum(&record), ring);
+    assert_eq!(checksum(&record), all_reduce);
     // Each rank pushes its own gradients.
     let record = run(3, "--gradient-compression 2bit:0.01 --strategy dist_async --servers 1");
     assert!(used(&record).residual_norm.iter().all(|norm| *norm > 0.0), "{:?}", used(&record));
-    let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
-    assert_eq!(kv_store.sent_by_rank, [Bytes(4 * WORDS + HEADERS); 2]);
-    assert_eq!(kv_store.servers[0].received, Bytes(2 * (4 * WORDS + HEADERS)));
+    let strategy = record.end.as_ref().and_then(|end| end.strategy.as_ref()).expect("servers");
+    assert_eq!(strategy.sent_by_rank, [Bytes(4 * WORDS + HEADERS); 2]);
+    assert_eq!(strategy.servers[0].received, Bytes(2 * (4 * WORDS + HEADERS)));
 }
 
 #[test]
@@ -228,11 +228,11 @@ fn unsupported_compression_is_rejected_at_start() {
             --gradient-compression 2bit --device cuda
                 error: --gradient-compression 2bit:0.5 runs in host memory: with --device cuda use --strategy dist_sync or dist_async, or --gradient-compression fp16 or bf16
             --gradient-compression 2bit --strategy local
-                error: --gradient-compression 2bit:0.5 is not supported with --strategy local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+                error: --gradient-compression 2bit:0.5 is not supported with --strategy local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
             --gradient-compression 2bit --strategy device
-                error: --gradient-compression 2bit:0.5 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+                error: --gradient-compression 2bit:0.5 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
             --gradient-compression 2bit --strategy nccl
-                error: --gradient-compression 2bit:0.5 is not supported with --strategy nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+                error: --gradient-compression 2bit:0.5 is not supported with --strategy nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
         "#]],
         refuse,
     );

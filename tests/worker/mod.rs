@@ -12,5 +12,5 @@ mod telemetry;
 mod token_files;
 mod trace;
 mod train;
-mod train_kv_store;
+mod train_strategies;
 mod work_load;

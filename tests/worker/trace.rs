@@ -306,8 +306,8 @@ fn sweep_traces_first_runs_and_report_draws_them() {
 #[test]
 fn gpu_streams_have_separate_lanes() {
     let options = format!("{SMALL} {RATE} --iters 5 --warmup 1 --trace-iterations 3-4 --batch-size 4 {AT_ONCE}");
-    for kv_store in ["ring", "nccl"] {
-        let traced = Virtual::ranks(2, &format!("{options} --bucket-mb 4 --strategy {kv_store}"));
+    for strategy in ["all-reduce", "nccl"] {
+        let traced = Virtual::ranks(2, &format!("{options} --bucket-mb 4 --strategy {strategy}"));
         let path = traced.path("trace.json");
         let (finished, _) = traced.file("--trace", &path).finish();
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);
@@ -318,17 +318,17 @@ fn gpu_streams_have_separate_lanes() {
             // The device clock was compared with the host's.
             assert!(rank.clock.first.residual_ns > 0 && rank.clock.last.residual_ns > 0, "{:?}", rank.clock);
             let iterations: BTreeSet<u32> = rank.spans.iter().map(|span| span.iteration).collect();
-            assert_eq!(iterations, BTreeSet::from([3, 4]), "{kv_store}");
+            assert_eq!(iterations, BTreeSet::from([3, 4]), "{strategy}");
             assert!(of_lane(rank, |lane| lane == Lane::Layers).iter().any(|span| span.name == "wait for the rest"));
             let sums: Vec<Option<u32>> = of_lane(rank, |lane| lane == Lane::Exchange)
                 .iter()
                 .filter(|span| span.iteration == 3 && span.name.contains("reduce"))
                 .map(|span| span.bucket)
                 .collect();
-            assert_eq!(sums, (0..buckets).map(Some).collect::<Vec<_>>(), "{kv_store}");
+            assert_eq!(sums, (0..buckets).map(Some).collect::<Vec<_>>(), "{strategy}");
             let moved = of_lane(rank, |lane| lane == Lane::Exchange);
             let moved: Vec<_> = moved.iter().filter(|span| span.name == "broadcast").collect();
-            assert_eq!(moved.len() as u32, if kv_store == "nccl" { 2 * buckets } else { 0 });
+            assert_eq!(moved.len() as u32, if strategy == "nccl" { 2 * buckets } else { 0 });
             assert!(moved.iter().all(|span| span.bucket.is_none()), "{moved:?}");
         }
     }
@@ -336,21 +336,21 @@ fn gpu_streams_have_separate_lanes() {
 
 #[test]
 fn weight_transfers_have_no_bucket() {
-    for kv_store in ["local", "device"] {
-        let traced = Run::ranks(2, &format!("{TRAIN} --strategy {kv_store} --trace-iterations 3"));
+    for strategy in ["local", "device"] {
+        let traced = Run::ranks(2, &format!("{TRAIN} --strategy {strategy} --trace-iterations 3"));
         let path = traced.path("trace.json");
         let finished = traced.file("--trace", &path).finish();
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);
         let timeline = timeline(&path);
-        assert_eq!(timeline.kv_store.map(|kv_store| kv_store.to_string()).as_deref(), Some(kv_store));
+        assert_eq!(timeline.strategy.map(|strategy| strategy.to_string()).as_deref(), Some(strategy));
         for rank in &timeline.ranks {
             assert_drawable(rank);
             let optimizer = of_lane(rank, |lane| lane == Lane::Step);
             let optimizer = optimizer.iter().find(|span| span.name == "optimizer").expect("a phase");
             let ends = rank.spans.iter().filter(|span| span.bucket.is_some()).map(|span| span.end_ns());
             let last = ends.max().expect("buckets");
-            assert!(last <= optimizer.begin_ns + 1, "{kv_store}: {last} {optimizer:?}");
-            assert!(of_lane(rank, |lane| lane == Lane::Exchange).iter().any(|span| span.name == "move"), "{kv_store}");
+            assert!(last <= optimizer.begin_ns + 1, "{strategy}: {last} {optimizer:?}");
+            assert!(of_lane(rank, |lane| lane == Lane::Exchange).iter().any(|span| span.name == "move"), "{strategy}");
         }
     }
 }

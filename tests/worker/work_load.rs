@@ -73,15 +73,15 @@ fn uneven_shares_match_the_global_batch() {
             assert!((first[0] - first[1]).abs() > 10.0 * tolerance * first[0], "{first:?}");
         }
         if (model, dtype) == ("mxnet-mlp", "fp32") {
-            // Independent of the kv-store that sums and updates.
-            for (processes, kv_store) in [(2, "device"), (2, "local"), (3, "dist_sync --servers 1")] {
+            // Independent of the strategy that sums and updates.
+            for (processes, strategy) in [(2, "device"), (2, "local"), (3, "dist_sync --servers 1")] {
                 let rate = 2f64.powi(-6);
                 let options = format!(
-                    "--model {model} --iters 3 --batch-size 6 --lr {rate} {AT_ONCE} --work-load 3,1 --strategy {kv_store}"
+                    "--model {model} --iters 3 --batch-size 6 --lr {rate} {AT_ONCE} --work-load 3,1 --strategy {strategy}"
                 );
                 let finished = small(processes, &data, &options).save().finish();
                 let difference = apart(&finished.weights(), &one, &start);
-                assert!(difference < tolerance, "{kv_store}: {difference}");
+                assert!(difference < tolerance, "{strategy}: {difference}");
                 assert_eq!(division(&finished.valid_record()).samples, [9, 3]);
             }
             // Part of the batch gives a different gradient.
@@ -121,11 +121,11 @@ fn accumulated_parts_match_the_whole_batch() {
             assert!(difference < tolerance, "{model}, {dtype}, {ranks} ranks, {options}: {difference}");
         }
         // Owners and servers of weights do not support fp16.
-        for (processes, kv_store) in [(2, "device"), (3, "dist_sync --servers 1")].iter().filter(|_| dtype == "fp32") {
+        for (processes, strategy) in [(2, "device"), (3, "dist_sync --servers 1")].iter().filter(|_| dtype == "fp32") {
             let rate = 2f64.powi(-6);
-            let options = format!("--model {model} --lr {rate} --accumulate 2 --strategy {kv_store}");
+            let options = format!("--model {model} --lr {rate} --accumulate 2 --strategy {strategy}");
             let difference = apart(&weights(*processes, 6, &options), &whole, &start);
-            assert!(difference < tolerance, "{model}, {kv_store}: {difference}");
+            assert!(difference < tolerance, "{model}, {strategy}: {difference}");
         }
     }
 }
@@ -139,7 +139,7 @@ fn accumulation_exchanges_once_per_batch() {
     };
     let [one, four] = ["--batch-size 8", "--batch-size 32 --accumulate 4"].map(|options| run(options).valid_record());
     let sent =
-        |record: &RunRecord| record.end.as_ref().and_then(|end| end.kv_store.clone()).expect("servers").sent_by_rank;
+        |record: &RunRecord| record.end.as_ref().and_then(|end| end.strategy.clone()).expect("servers").sent_by_rank;
     let bytes = 4 * Model::MxnetMlp.facts().parameters;
     assert_eq!(sent(&one), sent(&four));
     assert!(sent(&four).iter().map(|sent| sent.0).max().expect("ranks") > bytes, "{:?}", sent(&four));

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model, WorkUnit};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model, Strategy, WorkUnit};
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::option_table::Setting;
@@ -109,7 +109,7 @@ pub(super) struct AxisDefaults {
     pub(super) batch_sizes: BatchSizes,
     /// Tokens of a sequence, and true if the user gave them.
     pub(super) sequence_length: (Option<u32>, bool),
-    pub(super) kv_stores: Vec<KvStore>,
+    pub(super) strategies: Vec<Strategy>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
     /// Name in the first line of a sweep: `cpu`, or the name of the GPU.
@@ -171,7 +171,7 @@ impl AxesOptions {
             },
             sequence_lengths: Vec::new(),
             batch_factors: self.batch_factor.iter().copied().collect(),
-            kv_stores: defaults.kv_stores,
+            strategies: defaults.strategies,
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, defaults.device)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
@@ -248,7 +248,7 @@ fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
 /// or for several. The threads per rank are included if this machine determines them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
     let threads = sweep.threads(PlanContext { environment: &machine.environment, resumed: None, is_restart: false });
-    let Axes { models, dtypes, batch_sizes, sequence_lengths, kv_stores, cases, runs, .. } = &sweep.axes;
+    let Axes { models, dtypes, batch_sizes, sequence_lengths, strategies, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
         Setting::derived("profile", vec![sweep.profile.to_string()]),
         Setting::derived("cases", texts(cases)),
@@ -267,7 +267,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     settings.extend(one_or_several("sequence-length", "sequence-lengths", texts(sequence_lengths)));
     settings.push(Setting::new("batch-factor", sweep.axes.factor_texts()));
     if others.iter().any(|other| other.name == "strategy") {
-        settings.extend(one_or_several("strategy", "strategies", texts(kv_stores)));
+        settings.extend(one_or_several("strategy", "strategies", texts(strategies)));
     }
     let others = others.into_iter().filter(|other| settings.iter().all(|axis| axis.name != other.name));
     let others: Vec<Setting> = others.collect();

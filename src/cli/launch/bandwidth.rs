@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::bandwidth::config::Messages;
-use ringmark_core::benchmark::kv_store;
+use ringmark_core::benchmark::strategy;
 use ringmark_core::dimension::{Case, Operation};
 use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::keyword_enum::KeywordEnum;
@@ -93,14 +93,14 @@ impl BandwidthOptions {
         reject_duplicates("--cases", &cases, "").map_err(usage)?;
         let operations = self.op.unwrap_or_else(|| vec![config.operation]);
         reject_duplicates("--op", &operations, "").map_err(usage)?;
-        if !config.kv_store.kv_store.has_servers() {
+        if !config.strategy.strategy.has_servers() {
             reject_single_ranks(&cases).map_err(usage)?;
         }
-        let kv_stores = [config.kv_store.kv_store];
-        self.servers.check(&kv_stores).and_then(|()| kv_store::check_cases(&kv_stores, &cases)).map_err(usage)?;
+        let strategies = [config.strategy.strategy];
+        self.servers.check(&strategies).and_then(|()| strategy::check_cases(&strategies, &cases)).map_err(usage)?;
         if let Messages::Gradients(model) = config.messages {
             // With `--arrays` there are fewer weights, which only the ranks can count.
-            let of_case = |case: &Case| config.kv_store.for_case(*case).check_model(model);
+            let of_case = |case: &Case| config.strategy.for_case(*case).check_model(model);
             cases.iter().try_for_each(of_case).map_err(usage)?;
         }
         for config in config.for_operations(&operations) {

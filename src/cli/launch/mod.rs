@@ -5,7 +5,7 @@
 //! | [`hosts`] | hosts and how to start ranks on them, shared by all commands |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
 //! | [`data`] | check of `--data` and `--validate` before anything starts |
-//! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
+//! | [`servers`] | `--server-hosts`, and conflicts with a strategy |
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
 //! | [`sweep`], [`run`], [`score`], [`bandwidth`], [`input`], [`checkpoint`] | the commands of [`Benchmark`] |

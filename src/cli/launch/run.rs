@@ -5,7 +5,7 @@ use clap::Args;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::train::program::ProgramStart;
 use ringmark_core::benchmark::train::{CommandLine, ProgramRun, TrainConfig};
-use ringmark_core::dimension::{Case, DeviceKind, KvStore, Model, WorkUnit};
+use ringmark_core::dimension::{Case, DeviceKind, Model, Strategy, WorkUnit};
 use ringmark_core::line::program::LineFormat;
 use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::usage::usage;
@@ -133,7 +133,7 @@ impl RunOptions {
                 None => BatchSizes::Each(vec![run.batch_size]),
             },
             sequence_length: (run.sequence_length, run.sequence_length.is_some()),
-            kv_stores: vec![KvStore::Ring],
+            strategies: vec![Strategy::AllReduce],
             threads: run.threads,
             device: machine.kind(&launch),
             device_name: machine.device_name(&launch),

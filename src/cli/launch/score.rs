@@ -5,7 +5,7 @@ use std::path;
 use clap::Args;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::dimension::{Case, Strategy};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::option_table;
@@ -71,7 +71,7 @@ impl ScoreOptions {
                 true => axes::one_batch_size(typed, score.batch_size),
                 false => BatchSizes::Each(MXNET_BATCH_SIZES.to_vec()),
             },
-            kv_stores: vec![KvStore::Ring],
+            strategies: vec![Strategy::AllReduce],
             threads: score.threads,
             device: machine.kind(&launch),
             device_name: machine.device_name(&launch),

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use clap::Args;
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::Strategy;
 
 use crate::launch::sweep::plan::joined;
 
@@ -16,13 +16,13 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Fails if server hosts are given but none of these kv-stores has servers.
-    pub fn check(&self, kv_stores: &[KvStore]) -> anyhow::Result<()> {
+    /// Fails if server hosts are given but none of these strategies has servers.
+    pub fn check(&self, strategies: &[Strategy]) -> anyhow::Result<()> {
         ensure!(
-            self.server_hosts.is_empty() || kv_stores.iter().any(|kv_store| kv_store.has_servers()),
+            self.server_hosts.is_empty() || strategies.iter().any(|strategy| strategy.has_servers()),
             "--server-hosts {} applies to --strategy dist_*, but --strategy is {}: omit --server-hosts",
             self.server_hosts.join(","),
-            joined(kv_stores, ",")
+            joined(strategies, ",")
         );
         Ok(())
     }

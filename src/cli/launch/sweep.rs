@@ -9,7 +9,7 @@ use clap::Args;
 use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, KvStore, SampleSize};
+use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, SampleSize, Strategy};
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
@@ -54,9 +54,9 @@ Examples:
       resumes an interrupted or failed sweep: runs only what is missing
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
       every precision with every batch size and case
-  ringmark sweep --strategies ring,dist_sync --hosts a:8,b:8
+  ringmark sweep --strategies all-reduce,dist_sync --hosts a:8,b:8
       all-reduce and MXNet's servers, compared in every case
-  ringmark sweep --hosts a:8,b:8 --autotune-over strategy=ring,device,dist_sync --autotune-over wire=fp32,bf16
+  ringmark sweep --hosts a:8,b:8 --autotune-over strategy=all-reduce,device,dist_sync --autotune-over wire=fp32,bf16
       tries these settings in short jobs, then runs the sweep with the fastest
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its format
@@ -111,11 +111,11 @@ pub struct SweepOptions {
     /// [defaults: AdamW, clipped gradients, batch size 4; on GPUs bf16]
     #[arg(long, value_name = "NAME", value_parser = keyword::<Suite>())]
     suite: Option<Suite>,
-    /// Strategies, instead of --strategy: each runs with every network, precision, batch size and case. If ring is one of
-    /// them, 1n1g runs once, with ring, and is the base of all
+    /// Strategies, instead of --strategy: each runs with every network, precision, batch size and case. If all-reduce is one of
+    /// them, 1n1g runs once, with all-reduce, and is the base of all
     #[arg(long, alias = "kv-stores", value_name = "NAME,..", value_delimiter = ',', conflicts_with = "strategy")]
-    #[arg(value_parser = keyword::<KvStore>())]
-    strategies: Option<Vec<KvStore>>,
+    #[arg(value_parser = keyword::<Strategy>())]
+    strategies: Option<Vec<Strategy>>,
     /// Options for servers.
     #[command(flatten)]
     servers: ServerOptions,
@@ -189,7 +189,7 @@ impl SweepOptions {
         let has_one = original_options.get("--strategy").is_some_and(|original| !original.contains(','));
         let is_given = self.strategies.is_some() || self.train.typed("strategy").is_some();
         let suite = self.suite.filter(|_| !(is_given || has_one || !search.over.is_empty()));
-        let of_suite = suite.map(|suite| suite.strategies(device_of_suite, train.kv_store.kv_store));
+        let of_suite = suite.map(|suite| suite.strategies(device_of_suite, train.strategy.strategy));
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             models,
@@ -199,7 +199,7 @@ impl SweepOptions {
                 None => axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
             },
             sequence_length: (train.sequence_length, self.train.typed("sequence-length").is_some()),
-            kv_stores: self.strategies.or(of_suite).unwrap_or_else(|| vec![train.kv_store.kv_store]),
+            strategies: self.strategies.or(of_suite).unwrap_or_else(|| vec![train.strategy.strategy]),
             threads: train.threads,
             device,
             device_name: machine.device_name(&launch),
@@ -208,16 +208,16 @@ impl SweepOptions {
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         if suite.is_some() && sweep.axes.cases.iter().all(|case| case.ranks() == 1) {
-            sweep.axes.kv_stores.truncate(1);
+            sweep.axes.strategies.truncate(1);
         }
         // The length belongs to the axis, which networks of images do not have.
         train.sequence_length = None;
-        let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
-        suite::check_kv_stores(self.suite, &kv_stores).map_err(usage)?;
+        let strategies = strategy_search::all_strategies(&sweep.axes.strategies, &search.over);
+        suite::check_strategies(self.suite, &strategies).map_err(usage)?;
         train_checks::check(&sweep, &train, &search, ddp_suite)?;
         machine.check_backend(&sweep.launch, &train.exchange)?;
         machine.check_binding(&sweep.launch, train.bind)?;
-        self.servers.check(&kv_stores).map_err(usage)?;
+        self.servers.check(&strategies).map_err(usage)?;
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &train.trace).map_err(usage)?;
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::dimension::{Case, Strategy};
 use ringmark_core::number_text::parse_percent;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::value::number;
@@ -35,7 +35,7 @@ pub struct PredictOptions {
     sweep: Option<PathBuf>,
     /// Bandwidth result of the same hosts, for a narrower range
     ///
-    /// Needs cases with two different numbers of hosts, such as 2n8g,4n8g. Strategies ring and hybrid use all_reduce,
+    /// Needs cases with two different numbers of hosts, such as 2n8g,4n8g. Strategies all-reduce and hsdp use all_reduce,
     /// shard-* all_gather and reduce_scatter; others use none.
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
@@ -47,9 +47,9 @@ pub struct PredictOptions {
     /// Strategy to predict, if the sweep has several, also --strategy [default: all]
     ///
     /// Some cannot be predicted; the output names them. A case of 8 ranks per host needs a measured case of several hosts,
-    /// such as 2n8g. hybrid also needs 1n8g; shard-*, device and nccl also 1n1g.
-    #[arg(long, alias = "strategy", value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
-    kv_store: Option<KvStore>,
+    /// such as 2n8g. hsdp also needs 1n8g; zero*, fsdp, device and nccl also 1n1g.
+    #[arg(long, alias = "strategy", value_name = "NAME", requires = "sweep", value_parser = keyword::<Strategy>())]
+    strategy: Option<Strategy>,
     /// Servers to predict for, with --strategy dist_*
     ///
     /// Applies to --strategy dist_sync and dist_device_sync [default: as measured, one for each host or always the same
@@ -88,14 +88,14 @@ fn share(text: &str) -> Result<f64, String> {
 impl PredictOptions {
     /// Converts the parsed options without further checks; reading the folder shows which cases can be predicted.
     pub fn into_config(self) -> PredictConfig {
-        let PredictOptions { sweep, bandwidth, cases, kv_store, servers, efficiency_below, backtest, warmup, .. } =
+        let PredictOptions { sweep, bandwidth, cases, strategy, servers, efficiency_below, backtest, warmup, .. } =
             self;
         let (is_explained, json) = (self.explain, self.json.into_json());
         PredictConfig {
             sweep,
             bandwidth,
             cases,
-            kv_store,
+            strategy,
             servers,
             efficiency_below,
             backtest,

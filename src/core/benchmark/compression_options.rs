@@ -5,11 +5,11 @@ use anyhow::{bail, ensure};
 
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
-use crate::dimension::{DeviceChoice, KvStore, Wire};
+use crate::dimension::{DeviceChoice, Strategy, Wire};
 
 impl GradientCompression {
     /// Rejects options that are incompatible with a code; the error names both options.
-    pub fn check(self, exchange: &ExchangeConfig, kv_store: KvStore, device: DeviceChoice) -> anyhow::Result<()> {
+    pub fn check(self, exchange: &ExchangeConfig, strategy: Strategy, device: DeviceChoice) -> anyhow::Result<()> {
         if self.is_none() {
             return Ok(());
         }
@@ -18,10 +18,10 @@ impl GradientCompression {
             *backend != BackendChoice::None,
             "--gradient-compression {self} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
-        if let Some(why) = no_codes(kv_store) {
+        if let Some(why) = no_codes(strategy) {
             bail!(
-                "--gradient-compression {self} is not supported with --strategy {kv_store} ({why}): use \
-                 --gradient-compression fp16 or bf16, or --strategy ring or dist_sync"
+                "--gradient-compression {self} is not supported with --strategy {strategy} ({why}): use \
+                 --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync"
             );
         }
         ensure!(
@@ -30,7 +30,7 @@ impl GradientCompression {
              --wire"
         );
         ensure!(
-            device != DeviceChoice::Cuda || kv_store.has_servers(),
+            device != DeviceChoice::Cuda || strategy.has_servers(),
             "--gradient-compression {self} runs in host memory: with --device cuda use --strategy dist_sync or \
              dist_async, or --gradient-compression fp16 or bf16"
         );
@@ -79,18 +79,18 @@ impl GradientCompression {
     }
 }
 
-/// Returns the reason a kv-store does not support codes; `None` if it does.
-fn no_codes(kv_store: KvStore) -> Option<&'static str> {
-    match kv_store {
-        KvStore::Local => Some("MXNet ignores the compression and sends values"),
-        KvStore::Nccl => Some("NCCL cannot add codes, and MXNet rejects them"),
-        KvStore::Device
-        | KvStore::ShardOptimizer
-        | KvStore::ShardGradients
-        | KvStore::ShardWeights
-        | KvStore::Hybrid => Some("owners receive sums, and codes cannot be added"),
-        KvStore::Ring | KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync => {
-            None
+/// Returns the reason a strategy does not support codes; `None` if it does.
+fn no_codes(strategy: Strategy) -> Option<&'static str> {
+    match strategy {
+        Strategy::Local => Some("MXNet ignores the compression and sends values"),
+        Strategy::Nccl => Some("NCCL cannot add codes, and MXNet rejects them"),
+        Strategy::Device | Strategy::Zero1 | Strategy::Zero2 | Strategy::Fsdp | Strategy::Hsdp => {
+            Some("owners receive sums, and codes cannot be added")
         }
+        Strategy::AllReduce
+        | Strategy::DistSync
+        | Strategy::DistDeviceSync
+        | Strategy::DistAsync
+        | Strategy::DistDeviceAsync => None,
     }
 }

@@ -4,7 +4,7 @@
 use anyhow::bail;
 
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, NcclAlgorithm, Switch};
-use crate::dimension::{DeviceChoice, DeviceKind, KvStore};
+use crate::dimension::{DeviceChoice, DeviceKind, Strategy};
 
 impl ExchangeConfig {
     /// Refuses options that contradict `--hierarchical` or make it meaningless; the message names both.
@@ -53,9 +53,9 @@ impl ExchangeConfig {
 
     /// Resolves `--hierarchical` for the record. The result does not depend on the number of ranks, so that all cases
     /// of a sweep have the same value. For NCCL it is the requested value.
-    pub fn on(self, device: DeviceKind, kv_store: KvStore) -> ExchangeConfig {
+    pub fn on(self, device: DeviceKind, strategy: Strategy) -> ExchangeConfig {
         let hierarchical = match self.backend_on(device) {
-            _ if kv_store.has_servers() => None,
+            _ if strategy.has_servers() => None,
             BackendChoice::None => None,
             BackendChoice::SharedMemory => Some(Switch::On),
             BackendChoice::Mpi => Some(Switch::Off),
@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn record_contains_effective_hierarchy() {
         let (on, off) = (Some(Switch::On), Some(Switch::Off));
-        let came_to = |requested, backend, device| with(requested, backend).on(device, KvStore::Ring).hierarchical;
+        let came_to =
+            |requested, backend, device| with(requested, backend).on(device, Strategy::AllReduce).hierarchical;
         for (requested, backend, device, expected) in [
             (None, BackendChoice::Auto, DeviceKind::Cpu, on),
             (off, BackendChoice::Auto, DeviceKind::Cpu, off),
@@ -125,7 +126,7 @@ mod tests {
         ] {
             assert_eq!(came_to(requested, backend, device), expected, "{requested:?} {backend} {device}");
         }
-        assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, KvStore::DistSync).hierarchical, None);
-        assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, KvStore::Device).hierarchical, on);
+        assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, Strategy::DistSync).hierarchical, None);
+        assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, Strategy::Device).hierarchical, on);
     }
 }

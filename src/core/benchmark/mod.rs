@@ -8,7 +8,7 @@
 //! | [`input`] | reading and decoding of images |
 //! | [`checkpoint`] | writing and reading of checkpoints |
 //!
-//! Shared parts: `shared_options`, options of several benchmarks; [`exchange`], the gradient exchange; [`kv_store`], summation of
+//! Shared parts: `shared_options`, options of several benchmarks; [`exchange`], the gradient exchange; [`strategy`], summation of
 //! gradients and update of weights; [`optimizer`], the rule of the update; [`data_input`], images or tokens that are read; [`warning`], warnings to the
 //! readers of a record.
 
@@ -21,12 +21,12 @@ mod document_record;
 pub mod exchange;
 mod hierarchical;
 pub mod input;
-pub mod kv_store;
 pub mod optimizer;
 mod profile;
 mod record;
 pub mod score;
 mod shared_options;
+pub mod strategy;
 #[cfg(test)]
 mod tests;
 pub mod train;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`model`] | the network |
 //! | [`facts`] | properties of networks and devices, known without building or querying them |
-//! | [`kv_store_name`] | key-value store that sums gradients and updates weights |
+//! | [`strategy`] | strategy that sums gradients and updates weights |
 //! | [`choices`] | closed sets of keywords: device, precision, layout, kernels, graphs, backend, wire type |
 //! | [`batch`] | samples per rank or of all ranks; tokens of a sample |
 //! | [`work_unit`] | the unit of speed: images or tokens |
@@ -20,11 +20,11 @@ mod case;
 mod choices;
 mod facts;
 mod image_limits;
-mod kv_store_name;
 mod model;
 mod operation;
 mod phase;
 mod preprocessing;
+mod strategy;
 mod units;
 mod work_unit;
 
@@ -39,10 +39,10 @@ pub use facts::{
     RankMemory, Rotary, Source, device_peak,
 };
 pub use image_limits::{ImageLimit, ImageLimits, OverLimit};
-pub use kv_store_name::{KeyPlacement, KvStore};
 pub use model::Model;
 pub use operation::{Operands, Operation, Reduction};
 pub use phase::{Phase, Phases};
 pub use preprocessing::{Augmentation, BadImage, DecoderChoice, ImageFormat, Interpolation, Scaling};
+pub use strategy::{KeyPlacement, Strategy};
 pub use units::{Bytes, GigabytesPerSecond, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 pub use work_unit::{IMAGENET_IMAGES, SampleSize, WorkUnit};

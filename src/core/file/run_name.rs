@@ -1,6 +1,6 @@
 //! Names of files in a results folder. A run's log is `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, as in DLPerf,
 //! and its record has the same stem and `.jsonl`. A batch of all ranks is `g<batch>`, and one of sequences is followed
-//! by their length, `_s<tokens>`. A kv-store other than `ring` is part of the name: `.._<dtype>_<kv-store>_<run>.log`. Baselines have the same names below `<root>/no-communication`. The last
+//! by their length, `_s<tokens>`. A strategy other than `all-reduce` is part of the name: `.._<dtype>_<strategy>_<run>.log`. Baselines have the same names below `<root>/no-communication`. The last
 //! checkpoint of an unfinished run has the same stem and `.safetensors`.
 
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::{BatchShape, Case, Dtype, KvStore, Model};
+use crate::dimension::{BatchShape, Case, Dtype, Model, Strategy};
 use crate::text_value;
 
 /// Folder of the same cases without any exchange of gradients, inside that of a sweep. One level deeper than DLPerf's
@@ -59,24 +59,24 @@ pub struct Point {
     /// Samples of an iteration.
     pub batch: BatchShape,
     pub dtype: Dtype,
-    /// Kv-store; `ring` if nothing is trained.
-    pub kv_store: KvStore,
+    /// Strategy; `all-reduce` if nothing is trained.
+    pub strategy: Strategy,
 }
 
 impl fmt::Display for Point {
-    /// Formats as `ResNet50-v1b, batch size 128, fp32`, followed by `strategy dist_sync` unless that is `ring`.
+    /// Formats as `ResNet50-v1b, batch size 128, fp32`, followed by `strategy dist_sync` unless that is `all-reduce`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Point { model, batch, dtype, kv_store } = self;
+        let Point { model, batch, dtype, strategy } = self;
         write!(formatter, "{}, {batch}, {dtype}", model.facts().title)?;
-        if kv_store.is_ring() { Ok(()) } else { write!(formatter, ", strategy {kv_store}") }
+        if strategy.is_all_reduce() { Ok(()) } else { write!(formatter, ", strategy {strategy}") }
     }
 }
 
 impl Point {
     /// Returns true if a record of this point may be stored under the name of a run of `named`. Names that predate
-    /// kv-stores do not contain them, so that a name without one matches any.
+    /// strategies do not contain them, so that a name without one matches any.
     pub fn is_named(&self, named: Point) -> bool {
-        *self == named || (named.kv_store.is_ring() && Point { kv_store: KvStore::Ring, ..*self } == named)
+        *self == named || (named.strategy.is_all_reduce() && Point { strategy: Strategy::AllReduce, ..*self } == named)
     }
 }
 
@@ -95,8 +95,8 @@ pub struct RunName {
     pub batch: BatchShape,
     /// Precision of the training step.
     pub dtype: Dtype,
-    /// Kv-store, which is part of the name unless it is `ring`.
-    pub kv_store: KvStore,
+    /// Strategy, which is part of the name unless it is `all-reduce`.
+    pub strategy: Strategy,
     /// Number of the run within its case, from 1.
     pub run: u32,
 }
@@ -104,8 +104,8 @@ pub struct RunName {
 impl RunName {
     /// Returns the part of the configuration that the name contains.
     pub fn point(&self) -> Point {
-        let RunName { model, batch, dtype, kv_store, .. } = *self;
-        Point { model, batch, dtype, kv_store }
+        let RunName { model, batch, dtype, strategy, .. } = *self;
+        Point { model, batch, dtype, strategy }
     }
 
     /// Returns the name that all runs of the same case and point share: number 0.
@@ -138,15 +138,23 @@ impl RunName {
         format!("{}{}", self.case, if self.baseline { " baseline" } else { "" })
     }
 
+    /// Returns the path of one of the run's files below `root`: an existing one with the strategy's name of version 0.1,
+    /// or the path with the name of today.
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
-        let RunName { baseline, case, model, batch, dtype, kv_store, run } = self;
-        let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
-        let kv_store = if kv_store.is_ring() { String::new() } else { format!("{}_", kv_store.file_name()) };
-        let (model, batch) = (model.facts().file_name, batch.file_part());
-        root.join(case.to_string()).join(format!("{model}_{batch}_{dtype}_{kv_store}{run}.{extension}"))
+        let named = |strategy_name: &str| self.path(root, strategy_name, extension);
+        let earlier = self.strategy.earlier_file_name().map(named).filter(|path| path.exists());
+        earlier.unwrap_or_else(|| named(&self.strategy.file_name()))
     }
 
-    /// Parses `.../<case>/<model>_<batch>_<dtype>_<run>.<any extension>`, with or without a kv-store before the run;
+    fn path(&self, root: &Path, strategy_name: &str, extension: &str) -> PathBuf {
+        let RunName { baseline, case, model, batch, dtype, strategy, run } = self;
+        let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
+        let strategy = if strategy.is_all_reduce() { String::new() } else { format!("{strategy_name}_") };
+        let (model, batch) = (model.facts().file_name, batch.file_part());
+        root.join(case.to_string()).join(format!("{model}_{batch}_{dtype}_{strategy}{run}.{extension}"))
+    }
+
+    /// Parses `.../<case>/<model>_<batch>_<dtype>_<run>.<any extension>`, with or without a strategy before the run;
     /// returns `None` for any other path. The run is a baseline if the case's folder is in a folder named [`BASELINE`].
     pub fn parse(path: &Path) -> Option<RunName> {
         let folder = path.parent()?;
@@ -155,10 +163,10 @@ impl RunName {
         let mut parts: Vec<&str> = rest.split('_').collect();
         let has_length = parts.get(1).is_some_and(|part| part.starts_with('s'));
         let sequence_length = has_length.then(|| parts.remove(1));
-        let (size, dtype, kv_store, run) = match parts[..] {
-            [size, dtype, run] => (size, dtype, KvStore::Ring, run),
-            [size, dtype, kv_store, run] => {
-                (size, dtype, KvStore::from_file_name(kv_store).filter(|kv_store| !kv_store.is_ring())?, run)
+        let (size, dtype, strategy, run) = match parts[..] {
+            [size, dtype, run] => (size, dtype, Strategy::AllReduce, run),
+            [size, dtype, strategy, run] => {
+                (size, dtype, Strategy::from_file_name(strategy).filter(|strategy| !strategy.is_all_reduce())?, run)
             }
             _ => return None,
         };
@@ -169,7 +177,7 @@ impl RunName {
             batch: BatchShape::from_file_parts(size, sequence_length)
                 .filter(|batch| batch.unit() == model.facts().unit())?,
             dtype: dtype.parse().ok()?,
-            kv_store,
+            strategy,
             run: run.parse().ok()?,
         };
         Some(name)
@@ -178,7 +186,7 @@ impl RunName {
 
 impl fmt::Display for RunName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.log(Path::new("")).display().fmt(formatter)
+        self.path(Path::new(""), &self.strategy.file_name(), "log").display().fmt(formatter)
     }
 }
 
@@ -186,7 +194,12 @@ impl FromStr for RunName {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<RunName> {
-        let name = RunName::parse(Path::new(text)).filter(|name| name.to_string() == text);
+        let is_written = |name: &RunName| {
+            let earlier = name.strategy.earlier_file_name();
+            let earlier = earlier.map(|strategy| name.path(Path::new(""), strategy, "log"));
+            name.to_string() == text || earlier.is_some_and(|earlier| earlier == Path::new(text))
+        };
+        let name = RunName::parse(Path::new(text)).filter(is_written);
         name.with_context(|| {
             format!(
                 "{text:?} is not the log of a run, such as \
@@ -207,8 +220,8 @@ mod tests {
     #[test]
     fn log_name_round_trips() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
-        let (model, dtype, kv_store) = (Model::Resnet50V1b, Dtype::Fp16, KvStore::Ring);
-        let name = RunName { baseline: false, case, model, batch: BatchShape::per_rank(128), dtype, kv_store, run: 3 };
+        let (model, dtype, strategy) = (Model::Resnet50V1b, Dtype::Fp16, Strategy::AllReduce);
+        let name = RunName { baseline: false, case, model, batch: BatchShape::per_rank(128), dtype, strategy, run: 3 };
         let path = name.log(Path::new("results/a"));
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
@@ -228,36 +241,50 @@ mod tests {
     }
 
     #[test]
-    fn names_round_trip_and_omit_ring() {
+    fn names_round_trip_and_omit_all_reduce() {
         let mut names = std::collections::BTreeSet::new();
         let case = Case { nodes: 2, gpus_per_node: 1 };
         for (&model, &dtype) in Model::ALL.iter().zip(Dtype::ALL.iter().cycle()) {
-            for (&kv_store, baseline) in KvStore::ALL.iter().zip([false, true].into_iter().cycle()) {
+            for (&strategy, baseline) in Strategy::ALL.iter().zip([false, true].into_iter().cycle()) {
                 let batch = BatchShape { sequence_length: model.sequence_length(None), ..BatchShape::per_rank(8) };
-                let name = RunName { baseline, case, model, batch, dtype, kv_store, run: 12 };
+                let name = RunName { baseline, case, model, batch, dtype, strategy, run: 12 };
                 assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
                 assert_eq!(RunName::parse(&name.record(Path::new("a/b"))), Some(name));
                 assert!(names.insert(name.to_string()), "{name} is two runs");
                 assert_eq!(
                     name.to_string().split('_').count(),
-                    4 + usize::from(kv_store != KvStore::Ring) + usize::from(batch.sequence_length.is_some()),
+                    4 + usize::from(strategy != Strategy::AllReduce) + usize::from(batch.sequence_length.is_some()),
                     "{name}"
                 );
             }
         }
         let name: RunName = "1n2g/rn50_b8_fp32_dist-device-sync_1.log".parse().expect("a name");
-        assert_eq!(name.kv_store, KvStore::DistDeviceSync);
+        assert_eq!(name.strategy, Strategy::DistDeviceSync);
         assert_eq!(name.point().to_string(), "ResNet50-v1b, batch size 8, fp32, strategy dist_device_sync");
     }
 
     #[test]
-    fn name_without_kv_store_matches_only_ring() {
+    fn name_without_strategy_matches_only_all_reduce() {
         let point =
-            |kv_store| Point { model: Model::Resnet18, batch: BatchShape::per_rank(8), dtype: Dtype::Fp32, kv_store };
-        let [ring, device, local] = [KvStore::Ring, KvStore::Device, KvStore::Local].map(point);
-        assert!(device.is_named(device) && device.is_named(ring) && ring.is_named(ring));
-        assert!(!ring.is_named(device) && !local.is_named(device));
-        assert!(!device.is_named(Point { batch: BatchShape::per_rank(9), ..ring }));
+            |strategy| Point { model: Model::Resnet18, batch: BatchShape::per_rank(8), dtype: Dtype::Fp32, strategy };
+        let [all_reduce, device, local] = [Strategy::AllReduce, Strategy::Device, Strategy::Local].map(point);
+        assert!(device.is_named(device) && device.is_named(all_reduce) && all_reduce.is_named(all_reduce));
+        assert!(!all_reduce.is_named(device) && !local.is_named(device));
+        assert!(!device.is_named(Point { batch: BatchShape::per_rank(9), ..all_reduce }));
+    }
+
+    #[test]
+    fn files_named_by_version_0_1_are_found() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let earlier: RunName = "1n2g/rn50_b8_fp32_shard-weights_1.log".parse().expect("a name");
+        assert_eq!(earlier.to_string(), "1n2g/rn50_b8_fp32_fsdp_1.log");
+        assert_eq!(earlier.to_string().parse::<RunName>().expect("a name"), earlier);
+        assert_eq!(earlier.log(folder.path()), folder.path().join(earlier.to_string()));
+        let record = folder.path().join("1n2g/rn50_b8_fp32_shard-weights_1.jsonl");
+        std::fs::create_dir(folder.path().join("1n2g")).expect("a folder");
+        std::fs::write(&record, "").expect("a file");
+        assert_eq!(earlier.record(folder.path()), record);
+        assert_eq!(RunName::parse(&record), Some(earlier));
     }
 
     #[test]

@@ -328,7 +328,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--strategy", &["zero3", "zerostage3", "fullshard", "fullyshard", "fsdp"], "`--strategy fsdp`"),
     ("--strategy", &["zero", "zero4", "zero5", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
     ("--strategy", &["zero0", "zerostage0", "noshard"], "`--strategy ddp`"),
-    ("--strategy", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
+    ("--strategy", &["hybridshard", "hsdp"], "`--strategy hsdp`"),
     ("--strategy", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
     ("--launcher", &["pdsh", "openmpi", "mpich", "mvapich", "impi", "ssh"], "`--launcher mpirun`, the default"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),

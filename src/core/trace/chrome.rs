@@ -53,7 +53,7 @@ fn about(timeline: &Timeline) -> Value {
         ("clock".to_owned(), json!("CLOCK_MONOTONIC of rank 0; residual: largest error")),
         ("began_unix_seconds".to_owned(), json!(format!("{:.6}", timeline.began_unix_seconds))),
     ]);
-    about.extend(timeline.kv_store.map(|kv_store| ("kv_store".to_owned(), json!(kv_store))));
+    about.extend(timeline.strategy.map(|strategy| ("strategy".to_owned(), json!(strategy))));
     for RankTrace { rank, host, clock, .. } in &timeline.ranks {
         let [first, last] = [clock.first, clock.last].map(|reading| reading.ahead_ns as f64 / 1e3);
         let text = format!(
@@ -214,7 +214,7 @@ pub fn read(input: impl Read) -> Result<Timeline> {
     Ok(Timeline {
         title: about("run"),
         began_unix_seconds: about("began_unix_seconds").parse().unwrap_or(0.0),
-        kv_store: about("kv_store").parse().ok(),
+        strategy: [about("strategy"), about("kv_store")].iter().find_map(|name| name.parse().ok()),
         exchange: about("exchange"),
         arrays: Vec::new(),
         ranks: ranks.into_values().collect(),
@@ -254,7 +254,7 @@ mod tests {
         let mut text = Vec::new();
         write(&timeline, &mut text).expect("written");
         let read = read(&text[..]).expect("read");
-        let about = |timeline: &Timeline| (timeline.title.clone(), timeline.exchange.clone(), timeline.kv_store);
+        let about = |timeline: &Timeline| (timeline.title.clone(), timeline.exchange.clone(), timeline.strategy);
         assert_eq!(about(&read), about(&timeline));
         for (read, written) in read.ranks.iter().zip(&timeline.ranks) {
             assert_eq!((read.rank, &read.host, read.spans.len()), (written.rank, &written.host, written.spans.len()));

@@ -1,6 +1,6 @@
 //! Spans of all ranks on a common clock.
 
-use crate::dimension::{KvStore, Wire};
+use crate::dimension::{Strategy, Wire};
 use crate::trace::span::{GradientReady, RankTrace, Span};
 
 /// An array of gradients.
@@ -23,8 +23,8 @@ pub struct Timeline {
     pub title: String,
     /// Start of the timeline in seconds since 1970, by rank 0's clock.
     pub began_unix_seconds: f64,
-    /// Key-value store that sums gradients; `None` without an exchange, and in older files.
-    pub kv_store: Option<KvStore>,
+    /// Strategy that sums gradients; `None` without an exchange, and in older files.
+    pub strategy: Option<Strategy>,
     /// Backend that sums gradients, as in the record: `nccl`.
     pub exchange: String,
     /// Arrays in backward order.
@@ -109,7 +109,7 @@ pub(super) mod tests {
         Timeline {
             title: "LeNet training".to_owned(),
             began_unix_seconds: 1_700_000_000.0,
-            kv_store: Some(KvStore::Ring),
+            strategy: Some(Strategy::AllReduce),
             exchange: "shared-memory".to_owned(),
             arrays: vec![GradientArray {
                 name: "conv1.weight".to_owned(),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::benchmark::kv_store::LostRank;
+use crate::benchmark::strategy::LostRank;
 use crate::benchmark::train::RunRecord;
 
 /// Reason why a training run is invalid; [`Display`](fmt::Display) formats the worker's sentence.
@@ -23,8 +23,8 @@ pub enum Invalidity {
 pub fn invalidity(record: &RunRecord) -> Option<Invalidity> {
     let RunRecord { header, iterations, end } = record;
     let end = end.as_ref()?;
-    let store = header.config.kv_store.kv_store;
-    if let Some(LostRank { rank, host, iteration }) = end.kv_store.as_ref().and_then(|used| used.lost.first()) {
+    let store = header.config.strategy.strategy;
+    if let Some(LostRank { rank, host, iteration }) = end.strategy.as_ref().and_then(|used| used.lost.first()) {
         return Some(Invalidity::Other(format!(
             "rank {rank} on host {host} exited after iteration {iteration}, and the others continued without it \
              (--strategy {store}): the figures do not cover all ranks"

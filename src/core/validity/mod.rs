@@ -24,7 +24,7 @@ pub mod thresholds;
 use crate::benchmark::Record;
 use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
-use crate::dimension::KvStore;
+use crate::dimension::Strategy;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 pub use crate::validity::invalidity::{Invalidity, invalidity};
 
@@ -69,8 +69,8 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
 /// has no record.
 ///
 /// An update that takes a fifth of the step: `1.05 / (1 - 0.2) = 1.3125` for shards.
-pub fn efficiency_limit(kv_store: KvStore, update_share: Option<f64>) -> f64 {
-    let divided = update_share.filter(|_| kv_store.divides_update()).unwrap_or(0.0);
+pub fn efficiency_limit(strategy: Strategy, update_share: Option<f64>) -> f64 {
+    let divided = update_share.filter(|_| strategy.divides_update()).unwrap_or(0.0);
     thresholds::IMPOSSIBLE_EFFICIENCY / (1.0 - divided)
 }
 

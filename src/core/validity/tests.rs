@@ -3,7 +3,7 @@ use expect_test::{Expect, expect};
 use super::*;
 use crate::benchmark::data_input::{DataInputUse, RankDataInput};
 use crate::benchmark::exchange::BackendChoice;
-use crate::benchmark::kv_store::{KvStoreUse, LostRank};
+use crate::benchmark::strategy::{LostRank, StrategyUse};
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::{FingerprintedValues, Fingerprints, RankDifference};
 use crate::benchmark::train::interruption::Resumption;
@@ -585,9 +585,9 @@ fn invalid_run_has_one_reason() {
     };
     let lost = LostRank { rank: 3, host: "d".to_owned(), iteration: 7 };
     let of_lost = |run: &mut RunRecord| {
-        end(run).kv_store = Some(KvStoreUse { lost: vec![lost.clone()], ..KvStoreUse::default() })
+        end(run).strategy = Some(StrategyUse { lost: vec![lost.clone()], ..StrategyUse::default() })
     };
-    expect!["rank 3 on host d exited after iteration 7, and the others continued without it (--strategy ring): the figures do not cover all ranks"]
+    expect!["rank 3 on host d exited after iteration 7, and the others continued without it (--strategy all-reduce): the figures do not cover all ranks"]
         .assert_eq(&reason(&of_lost));
     expect!["only 59 of 60 iterations were completed"].assert_eq(&reason(&|run| drop(run.iterations.pop())));
     expect!["the loss of rank 2 is NaN in iteration 4: lower --lr or --loss-scale"]
@@ -607,8 +607,8 @@ fn ranks_that_divide_the_update_may_be_more_efficient() {
     let record = record(&[("a", 1)]);
     let share = record.update_share(10).expect("iterations");
     assert!((share - 0.1).abs() < 1e-9 && record.update_share(ITERATIONS).is_none(), "{share}");
-    let limits = [KvStore::Ring, KvStore::Nccl, KvStore::ShardOptimizer, KvStore::Hybrid]
-        .map(|kv_store| (1e3 * efficiency_limit(kv_store, Some(share))).round());
+    let limits = [Strategy::AllReduce, Strategy::Nccl, Strategy::Zero1, Strategy::Hsdp]
+        .map(|strategy| (1e3 * efficiency_limit(strategy, Some(share))).round());
     assert_eq!(limits, [1050.0, 1050.0, 1167.0, 1167.0]);
-    assert!((efficiency_limit(KvStore::Hybrid, None) - 1.05).abs() < 1e-9);
+    assert!((efficiency_limit(Strategy::Hsdp, None) - 1.05).abs() < 1e-9);
 }

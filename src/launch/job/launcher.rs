@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice};
 use ringmark_core::host::HostLoad;
 use ringmark_core::options::usage::usage;
@@ -90,10 +90,10 @@ impl LaunchConfig {
         }
     }
 
-    /// Returns the servers of `kv_store`, each of which needs `memory`; no process of the job continues without the
+    /// Returns the servers of `strategy`, each of which needs `memory`; no process of the job continues without the
     /// others.
-    pub fn servers(&self, kv_store: KvStoreConfig, memory: Bytes) -> ServerRanks {
-        let (number, hosts) = (kv_store.server_ranks(), self.server_hosts.clone());
+    pub fn servers(&self, strategy: StrategyConfig, memory: Bytes) -> ServerRanks {
+        let (number, hosts) = (strategy.server_ranks(), self.server_hosts.clone());
         ServerRanks { number, hosts, may_lose_ranks: false, memory }
     }
 }

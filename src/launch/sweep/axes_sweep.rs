@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::warning::{self, Warning};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
-use ringmark_core::dimension::{Case, DeviceKind, KvStore, Seconds, UnitsPerSecond};
+use ringmark_core::dimension::{Case, DeviceKind, Seconds, Strategy, UnitsPerSecond};
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::dlperf::{self, LogLine};
@@ -100,9 +100,9 @@ impl AxesSweep {
         SessionConfig { cases: &axes.cases, launch, out, resume, repeat, cooldown, restarts, live }
     }
 
-    /// Returns the same sweep restricted to this kv-store.
-    pub fn for_kv_store(&self, kv_store: KvStore) -> AxesSweep {
-        AxesSweep { axes: Axes { kv_stores: vec![kv_store], ..self.axes.clone() }, ..self.clone() }
+    /// Returns the same sweep restricted to this strategy.
+    pub fn for_strategy(&self, strategy: Strategy) -> AxesSweep {
+        AxesSweep { axes: Axes { strategies: vec![strategy], ..self.axes.clone() }, ..self.clone() }
     }
 
     /// Returns each rank's share of the cores: only on the CPU, if the user set no threads and all ranks run on this
@@ -193,9 +193,9 @@ impl AxesSweep {
     }
 
     /// Returns the axes for the first line: `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`, followed by the
-    /// kv-stores unless `ring` is the only one.
+    /// strategies unless `all-reduce` is the only one.
     pub fn describe_axes(&self) -> String {
-        let Axes { models, dtypes, batch_sizes, sequence_lengths, batch_factors, kv_stores, cases, runs } = &self.axes;
+        let Axes { models, dtypes, batch_sizes, sequence_lengths, batch_factors, strategies, cases, runs } = &self.axes;
         let (cases, dtypes) = (joined(cases, " "), joined(dtypes, ","));
         let factors = batch_factors.iter().map(|(model, factor)| format!(" ({model}: x {factor})"));
         let batch = match batch_sizes {
@@ -207,17 +207,17 @@ impl AxesSweep {
             _ => format!(" x {} tokens", joined(sequence_lengths, ",")),
         };
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
-        let kv_stores = match kv_stores[..] {
-            [KvStore::Ring] => String::new(),
-            _ => format!(", strategy {}", joined(kv_stores, ",")),
+        let strategies = match strategies[..] {
+            [Strategy::AllReduce] => String::new(),
+            _ => format!(", strategy {}", joined(strategies, ",")),
         };
         let runs = count(*runs, "run");
-        format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" and "))
+        format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{strategies}", titles.join(" and "))
     }
 
     /// Returns the rules: running out of memory is a result if there are several batch sizes or strategies.
     pub fn rules(&self) -> SessionRules {
-        let expects_shortage = self.axes.batch_sizes.has_several() || self.axes.kv_stores.len() > 1;
+        let expects_shortage = self.axes.batch_sizes.has_several() || self.axes.strategies.len() > 1;
         SessionRules { expects_shortage, ..SessionRules::default() }
     }
 
@@ -293,8 +293,8 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     let speedup = speedup.map(|base| scaling::speedup(*speed, UnitsPerSecond(base)));
     let efficiency = speedup.map(|speedup| scaling::efficiency(speedup, job.case.ranks(), Case::SINGLE.ranks()));
     // Baselines have no strategy.
-    let kv_store = job.run.filter(|run| !run.baseline).map_or(KvStore::Ring, |run| run.kv_store);
-    let limit = validity::efficiency_limit(kv_store, median(&base, |base| base.update_share));
+    let strategy = job.run.filter(|run| !run.baseline).map_or(Strategy::AllReduce, |run| run.strategy);
+    let limit = validity::efficiency_limit(strategy, median(&base, |base| base.update_share));
     let run = FinishedRun {
         title: job.title.clone(),
         units_per_second: *speed,
@@ -314,21 +314,21 @@ fn median(runs: &[&RunFigures], figure: impl Fn(&RunFigures) -> Option<f64>) -> 
     summary::median(&runs.iter().filter_map(|run| figure(run)).collect::<Vec<f64>>())
 }
 
-/// Returns the runs of 1n1g so far that otherwise match the last one; of `ring` if its own kv-store has none.
+/// Returns the runs of 1n1g so far that otherwise match the last one; of `all-reduce` if its own strategy has none.
 fn base_figures(ended: &[EndedJob<RunFigures>]) -> Vec<&RunFigures> {
     let Some(last) = ended.last().and_then(|last| last.job.run) else { return Vec::new() };
-    let for_kv_store = |kv_store: KvStore| {
-        let single = RunName { baseline: false, case: Case::SINGLE, kv_store, ..last };
+    let for_strategy = |strategy: Strategy| {
+        let single = RunName { baseline: false, case: Case::SINGLE, strategy, ..last };
         let is_base = |run: RunName| RunName { run: run.run, ..single } == run;
         let runs = ended.iter().filter(|ended| ended.job.run.is_some_and(is_base));
         runs.filter_map(|ended| ended.outcome.figures()).collect::<Vec<&RunFigures>>()
     };
-    // A suite has one kv-store, and its baselines have none.
-    let suite_kv_store =
-        || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.kv_store);
-    let own = if last.baseline { suite_kv_store() } else { Some(last.kv_store) };
-    let own = own.map_or_else(Vec::new, for_kv_store);
-    if own.is_empty() { for_kv_store(KvStore::Ring) } else { own }
+    // A suite has one strategy, and its baselines have none.
+    let suite_strategy =
+        || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.strategy);
+    let own = if last.baseline { suite_strategy() } else { Some(last.strategy) };
+    let own = own.map_or_else(Vec::new, for_strategy);
+    if own.is_empty() { for_strategy(Strategy::AllReduce) } else { own }
 }
 
 #[cfg(test)]
@@ -347,7 +347,7 @@ mod tests {
             batch_sizes: BatchSizes::Each(vec![batch_size]),
             sequence_lengths: Vec::new(),
             batch_factors: BTreeMap::new(),
-            kv_stores: vec![KvStore::Ring],
+            strategies: vec![Strategy::AllReduce],
             cases: vec![Case::SINGLE],
             runs: 1,
         };
@@ -372,7 +372,7 @@ mod tests {
             let jobs = [ended("1n1g/rn50_b8_fp32_1.log", 10.0), ended(name, speed)];
             report(&jobs).run.expect("a valid run").has_impossible_efficiency
         };
-        let sharded = "1n2g/rn50_b8_fp32_shard-weights_1.log";
+        let sharded = "1n2g/rn50_b8_fp32_fsdp_1.log";
         let baseline = "no-communication/1n2g/rn50_b8_fp32_1.log";
         assert_eq!([20.0, 24.0].map(|speed| is_impossible("1n2g/rn50_b8_fp32_1.log", speed)), [false, true]);
         assert_eq!([24.0, 26.0, 27.0].map(|speed| is_impossible(sharded, speed)), [false, false, true]);
@@ -395,6 +395,6 @@ mod tests {
         all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
         assert_eq!(baseline_speed(&all), Some(14.0));
         let names = ["1n1g/rn50_b8_fp32_device_1.log", "no-communication/1n2g/rn50_b8_fp32_1.log"];
-        assert_eq!(baseline_speed(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another kv-store");
+        assert_eq!(baseline_speed(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another strategy");
     }
 }

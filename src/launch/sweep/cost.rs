@@ -88,7 +88,7 @@ impl JobCost {
         // One state of the optimizer is part of it.
         let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
         memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
-        memory.fixed.0 -= facts.memory_of_others(train.kv_store.kv_store, more_states, case).0;
+        memory.fixed.0 -= facts.memory_of_others(train.strategy.strategy, more_states, case).0;
         JobCost {
             work: PASSES_OF_TRAINING * samples * facts.gmacs_at(size),
             dtype: Some(dtype),
@@ -128,9 +128,9 @@ impl JobCost {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_core::benchmark::kv_store::KvStoreConfig;
     use ringmark_core::benchmark::optimizer::Optimizer;
-    use ringmark_core::dimension::{KvStore, Model};
+    use ringmark_core::benchmark::strategy::StrategyConfig;
+    use ringmark_core::dimension::{Model, Strategy};
     use ringmark_core::options::keyword_enum::KeywordEnum;
 
     use super::*;
@@ -167,35 +167,35 @@ mod tests {
 
     #[test]
     fn divided_state_reduces_the_memory_of_a_rank() {
-        let fixed = |model, kv_store, case| {
-            let kv_store = KvStoreConfig { kv_store, ..KvStoreConfig::default() };
+        let fixed = |model, strategy, case| {
+            let strategy = StrategyConfig { strategy, ..StrategyConfig::default() };
             let optimizer = Optimizer::AdamW;
-            let train = TrainConfig { model, kv_store, optimizer, ..train(1) };
+            let train = TrainConfig { model, strategy, optimizer, ..train(1) };
             JobCost::for_training(&train, case).on_cpu.expect("memory").memory.fixed.0 as f64 / 1e9
         };
         let table = |case: &str| {
             let case: Case = case.parse().expect("a case");
-            KvStore::ALL[..5].iter().map(move |kv_store| {
-                let [small, large] = [Model::Gpt2Small, Model::Llama8b].map(|model| fixed(model, *kv_store, case));
-                format!("{case} {kv_store}: {small:.2}, {large:.1} GB\n")
+            Strategy::ALL[..5].iter().map(move |strategy| {
+                let [small, large] = [Model::Gpt2Small, Model::Llama8b].map(|model| fixed(model, *strategy, case));
+                format!("{case} {strategy}: {small:.2}, {large:.1} GB\n")
             })
         };
         expect![[r#"
             1n1g ring: 3.69, 193.4 GB
-            1n1g shard-optimizer: 3.69, 193.4 GB
-            1n1g shard-gradients: 3.69, 193.4 GB
-            1n1g shard-weights: 3.69, 193.4 GB
-            1n1g hybrid: 3.69, 193.4 GB
+            1n1g zero1: 3.69, 193.4 GB
+            1n1g zero2: 3.69, 193.4 GB
+            1n1g fsdp: 3.69, 193.4 GB
+            1n1g hsdp: 3.69, 193.4 GB
             1n2g ring: 3.69, 193.4 GB
-            1n2g shard-optimizer: 3.44, 177.4 GB
-            1n2g shard-gradients: 3.06, 153.3 GB
-            1n2g shard-weights: 2.47, 104.4 GB
-            1n2g hybrid: 2.47, 104.4 GB
+            1n2g zero1: 3.44, 177.4 GB
+            1n2g zero2: 3.06, 153.3 GB
+            1n2g fsdp: 2.47, 104.4 GB
+            1n2g hsdp: 2.47, 104.4 GB
             2n4g ring: 3.69, 193.4 GB
-            2n4g shard-optimizer: 3.25, 165.3 GB
-            2n4g shard-gradients: 2.60, 123.2 GB
-            2n4g shard-weights: 1.58, 45.2 GB
-            2n4g hybrid: 1.86, 59.9 GB
+            2n4g zero1: 3.25, 165.3 GB
+            2n4g zero2: 2.60, 123.2 GB
+            2n4g fsdp: 1.58, 45.2 GB
+            2n4g hsdp: 1.86, 59.9 GB
         "#]]
         .assert_eq(&["1n1g", "1n2g", "2n4g"].into_iter().flat_map(table).collect::<String>());
     }

@@ -226,7 +226,7 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
         (!fitting.is_empty(), format!("--cases {fitting}")),
         (is_any(|run| run.batch.size.number() > 1), "a smaller --batch-size".to_owned()),
         (is_any(|run| run.batch.sequence_length.is_some()) && !has_recompute, "--recompute block".to_owned()),
-        (!is_any(|run| run.kv_store.divides_update()), "--strategy fsdp".to_owned()),
+        (!is_any(|run| run.strategy.divides_update()), "--strategy fsdp".to_owned()),
     ];
     let ways: Vec<String> = ways.into_iter().filter(|(is_way, _)| *is_way).map(|(_, way)| way).collect();
     let advice = if ways.is_empty() { String::new() } else { format!(": choose {}", ways.join(", or ")) };
@@ -272,9 +272,9 @@ pub fn roughly(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_core::benchmark::kv_store::KvStoreConfig;
+    use ringmark_core::benchmark::strategy::StrategyConfig;
     use ringmark_core::benchmark::train::config::TrainConfig;
-    use ringmark_core::dimension::{KvStore, Model};
+    use ringmark_core::dimension::{Model, Strategy};
 
     use super::*;
     use crate::launch::job::job_launch::{JobFiles, ServerRanks};
@@ -382,9 +382,9 @@ mod tests {
         let large =
             TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };
         let of_case = |case: &str| {
-            let run = format!("{case}/llama-8b_b1_s2048_fp32_shard-weights_1.log").parse().expect("a name");
-            let kv_store = KvStoreConfig { kv_store: KvStore::ShardWeights, ..large.kv_store };
-            let cost = JobCost::for_training(&TrainConfig { kv_store, ..large.clone() }, case.parse().expect("a case"));
+            let run = format!("{case}/llama-8b_b1_s2048_fp32_fsdp_1.log").parse().expect("a name");
+            let strategy = StrategyConfig { strategy: Strategy::Fsdp, ..large.strategy };
+            let cost = JobCost::for_training(&TrainConfig { strategy, ..large.clone() }, case.parse().expect("a case"));
             PlannedJob { run: Some(run), cost: cost.on_gpus(), ..job(case, &train(1)) }
         };
         let jobs_of_gpus = ["1n1g", "1n2g", "1n8g"].map(of_case);

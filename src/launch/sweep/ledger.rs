@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
-use ringmark_core::dimension::{BatchShape, KvStore, Seconds};
+use ringmark_core::benchmark::strategy::StrategyConfig;
+use ringmark_core::dimension::{BatchShape, Seconds, Strategy};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{
@@ -265,11 +265,11 @@ fn add_axis_values(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String
 
 /// Accepts settings of servers as new work if no run so far has servers.
 fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
-    let kv_stores = earlier.get(STRATEGY).map_or("", String::as_str).split(',');
-    if kv_stores.filter_map(|name| name.parse().ok()).any(KvStore::has_servers) {
+    let strategies = earlier.get(STRATEGY).map_or("", String::as_str).split(',');
+    if strategies.filter_map(|name| name.parse().ok()).any(Strategy::has_servers) {
         return;
     }
-    let options = KvStoreConfig::options().into_iter().filter(OptionSpec::is_for_servers);
+    let options = StrategyConfig::options().into_iter().filter(OptionSpec::is_for_servers);
     let names = options.map(|option| format!("--{}", option.name()));
     for name in names.chain([SERVER_HOSTS.to_owned()]) {
         earlier.extend(now.get_key_value(&name).map(|(name, value)| (name.clone(), value.clone())));

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::AUTO_BATCH_SIZE;
-use ringmark_core::dimension::{BatchShape, BatchSize, Case, Dtype, KvStore, Model, WorkUnit};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, Dtype, Model, Strategy, WorkUnit};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::manifest::STRATEGY;
 
@@ -109,8 +109,8 @@ pub struct Axes {
     pub sequence_lengths: Vec<u32>,
     /// Factors of the batch sizes of some networks.
     pub batch_factors: BTreeMap<Model, u32>,
-    /// Methods of summing gradients and updating weights; only `ring` for benchmarks that do not train.
-    pub kv_stores: Vec<KvStore>,
+    /// Methods of summing gradients and updating weights; only `all-reduce` for benchmarks that do not train.
+    pub strategies: Vec<Strategy>,
     /// Numbers of nodes, and of ranks on each.
     pub cases: Vec<Case>,
     /// Runs of each point, at least 1.
@@ -118,7 +118,7 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Returns each network with every precision, batch size and kv-store, in the order of the runs.
+    /// Returns each network with every precision, batch size and strategy, in the order of the runs.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for &model in &self.models {
@@ -127,7 +127,7 @@ impl Axes {
                     let size = size.with_number(size.number() * self.batch_factors.get(&model).unwrap_or(&1));
                     for sequence_length in self.lengths_of(model) {
                         let batch = BatchShape { size, sequence_length };
-                        points.extend(self.kv_stores.iter().map(|&kv_store| Point { model, batch, dtype, kv_store }));
+                        points.extend(self.strategies.iter().map(|&strategy| Point { model, batch, dtype, strategy }));
                     }
                 }
             }
@@ -144,18 +144,18 @@ impl Axes {
         }
     }
 
-    /// Returns true if the run is omitted: a single rank does not communicate, so 1n1g of `ring` is the base of every
-    /// kv-store of the sweep.
-    pub fn is_left_to_ring(&self, kv_store: KvStore, case: Case) -> bool {
-        !kv_store.is_ring() && case.ranks() == 1 && self.kv_stores.contains(&KvStore::Ring)
+    /// Returns true if the run is omitted: a single rank does not communicate, so 1n1g of `all-reduce` is the base of every
+    /// strategy of the sweep.
+    pub fn is_left_to_all_reduce(&self, strategy: Strategy, case: Case) -> bool {
+        !strategy.is_all_reduce() && case.ranks() == 1 && self.strategies.contains(&Strategy::AllReduce)
     }
 
     /// Returns every run in order: the run number is the innermost loop, the first field of this struct the outermost.
     pub fn runs(&self) -> Vec<RunName> {
         let mut runs = Vec::new();
-        for Point { model, batch, dtype, kv_store } in self.points() {
-            for &case in self.cases.iter().filter(|case| !self.is_left_to_ring(kv_store, **case)) {
-                let name = |run| RunName { baseline: false, case, model, batch, dtype, kv_store, run };
+        for Point { model, batch, dtype, strategy } in self.points() {
+            for &case in self.cases.iter().filter(|case| !self.is_left_to_all_reduce(strategy, **case)) {
+                let name = |run| RunName { baseline: false, case, model, batch, dtype, strategy, run };
                 runs.extend((1..=self.runs).map(name));
             }
         }
@@ -183,8 +183,8 @@ impl Axes {
         if self.dtypes.len() > 1 {
             title += &format!(" {}", run.dtype);
         }
-        if self.kv_stores.len() > 1 {
-            title += &format!(" {}", run.kv_store);
+        if self.strategies.len() > 1 {
+            title += &format!(" {}", run.strategy);
         }
         if run.baseline {
             title += " baseline";
@@ -210,7 +210,7 @@ impl Axes {
     }
 
     /// Returns `b128_fp32` or `b1-2-4_fp32-bf16` for the name of a folder. Networks other than DLPerf's precede it,
-    /// kv-stores other than `ring` follow it.
+    /// strategies other than `all-reduce` follow it.
     pub fn short_name(&self) -> String {
         let mut point = match self.batch_sizes {
             BatchSizes::Global(samples) => format!("g{samples}"),
@@ -220,9 +220,9 @@ impl Axes {
             point += &format!("_s{}", joined(&self.sequence_lengths, "-"));
         }
         point += &format!("_{}", joined(&self.dtypes, "-"));
-        if self.kv_stores != [KvStore::Ring] {
-            let kv_stores: Vec<_> = self.kv_stores.iter().map(|kv_store| kv_store.file_name()).collect();
-            point += &format!("_{}", kv_stores.join("-"));
+        if self.strategies != [Strategy::AllReduce] {
+            let strategies: Vec<_> = self.strategies.iter().map(|strategy| strategy.file_name()).collect();
+            point += &format!("_{}", strategies.join("-"));
         }
         let models: Vec<&str> = self.models.iter().map(|model| model.facts().file_name).collect();
         if self.models == [Model::default()] { point } else { format!("{}_{point}", models.join("-")) }
@@ -285,7 +285,7 @@ mod tests {
             batch_sizes: BatchSizes::Each(batch_sizes.to_vec()),
             sequence_lengths: Vec::new(),
             batch_factors: BTreeMap::new(),
-            kv_stores: vec![KvStore::Ring],
+            strategies: vec![Strategy::AllReduce],
             cases: cases("1n1g,1n2g"),
             runs: 2,
         }
@@ -394,12 +394,13 @@ mod tests {
     }
 
     #[test]
-    fn kv_stores_share_the_single_rank_run_of_ring() {
-        let kv_stores = |list: &[KvStore]| Axes { kv_stores: list.to_vec(), runs: 1, ..axes(&[Dtype::Fp32], &[8, 16]) };
+    fn strategies_share_the_single_rank_run_of_all_reduce() {
+        let strategies =
+            |list: &[Strategy]| Axes { strategies: list.to_vec(), runs: 1, ..axes(&[Dtype::Fp32], &[8, 16]) };
         let names = |axes: &Axes| axes.runs().iter().map(RunName::to_string).collect::<Vec<_>>();
-        let with_ring = kv_stores(&[KvStore::DistSync, KvStore::Ring]);
+        let with_all_reduce = strategies(&[Strategy::DistSync, Strategy::AllReduce]);
         assert_eq!(
-            names(&with_ring),
+            names(&with_all_reduce),
             [
                 "1n2g/rn50_b8_fp32_dist-sync_1.log",
                 "1n1g/rn50_b8_fp32_1.log",
@@ -409,13 +410,13 @@ mod tests {
                 "1n2g/rn50_b16_fp32_1.log",
             ]
         );
-        let points: Vec<KvStore> = with_ring.points().iter().map(|point| point.kv_store).collect();
-        assert_eq!(points, [KvStore::DistSync, KvStore::Ring, KvStore::DistSync, KvStore::Ring]);
+        let points: Vec<Strategy> = with_all_reduce.points().iter().map(|point| point.strategy).collect();
+        assert_eq!(points, [Strategy::DistSync, Strategy::AllReduce, Strategy::DistSync, Strategy::AllReduce]);
         let run: RunName = "1n2g/rn50_b16_fp32_dist-sync_1.log".parse().expect("a name");
-        expect!["1n2g b16 dist_sync run 1 of 1"].assert_eq(&with_ring.title(run));
-        assert_eq!(with_ring.short_name(), "b8-16_fp32_dist-sync-ring");
-        // Without ring, each has its own base; a single kv-store appears in file names but not in titles.
-        let alone = kv_stores(&[KvStore::Device]);
+        expect!["1n2g b16 dist_sync run 1 of 1"].assert_eq(&with_all_reduce.title(run));
+        assert_eq!(with_all_reduce.short_name(), "b8-16_fp32_dist-sync-ring");
+        // Without ring, each has its own base; a single strategy appears in file names but not in titles.
+        let alone = strategies(&[Strategy::Device]);
         assert_eq!(names(&alone)[..2], ["1n1g/rn50_b8_fp32_device_1.log", "1n2g/rn50_b8_fp32_device_1.log"]);
         let run: RunName = "1n2g/rn50_b16_fp32_device_1.log".parse().expect("a name");
         assert_eq!((alone.title(run), alone.short_name()), ("1n2g b16 run 1 of 1".into(), "b8-16_fp32_device".into()));

@@ -8,7 +8,7 @@ use ringmark_core::benchmark::SweepProfile;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model, Strategy};
 use ringmark_core::keyword_enum;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
@@ -40,9 +40,9 @@ impl Suite {
 
     /// Returns the strategies if the user gave none, `one` if the suite does not determine them. On GPUs, those that people
     /// choose between for language models; one for which there is not enough memory is a result, too.
-    pub fn strategies(self, device: DeviceKind, one: KvStore) -> Vec<KvStore> {
+    pub fn strategies(self, device: DeviceKind, one: Strategy) -> Vec<Strategy> {
         match (self, device) {
-            (Suite::Llm, DeviceKind::Cuda) => vec![KvStore::Ring, KvStore::ShardOptimizer, KvStore::ShardWeights],
+            (Suite::Llm, DeviceKind::Cuda) => vec![Strategy::AllReduce, Strategy::Zero1, Strategy::Fsdp],
             _ => vec![one],
         }
     }
@@ -75,13 +75,13 @@ impl Suite {
     }
 }
 
-/// Rejects a kv-store that the recipe of `suite` does not fit.
-pub fn check_kv_stores(suite: Option<Suite>, kv_stores: &[KvStore]) -> anyhow::Result<()> {
-    let unfit = kv_stores.iter().find(|kv_store| suite == Some(Suite::Llm) && kv_store.has_servers());
-    unfit.map_or(Ok(()), |kv_store| {
-        let fit = KvStore::alternatives(|kv_store| !kv_store.has_servers());
+/// Rejects a strategy that the recipe of `suite` does not fit.
+pub fn check_strategies(suite: Option<Suite>, strategies: &[Strategy]) -> anyhow::Result<()> {
+    let unfit = strategies.iter().find(|strategy| suite == Some(Suite::Llm) && strategy.has_servers());
+    unfit.map_or(Ok(()), |strategy| {
+        let fit = Strategy::alternatives(|strategy| !strategy.has_servers());
         bail!(
-            "--suite llm limits the norm of all gradients, which --strategy {kv_store} does not support, because its \
+            "--suite llm limits the norm of all gradients, which --strategy {strategy} does not support, because its \
              servers update each part of an array alone: use --strategy {fit}, or --model without --suite"
         )
     })

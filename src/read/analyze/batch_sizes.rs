@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, KvStore, Model, UnitsPerSecond, WorkUnit};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, Model, Strategy, UnitsPerSecond, WorkUnit};
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
@@ -20,8 +20,8 @@ pub struct BatchTable {
     pub devices: String,
     /// Height and width of all images in pixels; `None` for each network's own size.
     pub image_size: Option<u32>,
-    /// Kv-store, which sums gradients and updates weights; `ring` for inference.
-    pub kv_store: KvStore,
+    /// Strategy, which sums gradients and updates weights; `all-reduce` for inference.
+    pub strategy: Strategy,
     /// True if the runs used the quick profile, which is not a measurement.
     pub is_quick: bool,
     /// Options that the runs share.
@@ -140,7 +140,7 @@ pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
             (series.model, series.sequence_length, series.dtype, series.case) == (model, sequence_length, dtype, case)
         };
         let has_line = |table: &BatchTable| table.series.iter().any(is_line);
-        let is_alike = |table: &BatchTable| table.kv_store == shortage.kv_store;
+        let is_alike = |table: &BatchTable| table.strategy == shortage.strategy;
         let index = tables.iter().position(|table| is_alike(table) && has_line(table));
         let index = index.or_else(|| tables.iter().position(is_alike)).or_else(|| tables.iter().position(has_line));
         let index = index.unwrap_or(0);
@@ -207,7 +207,7 @@ mod tests {
             device: None,
             devices: String::new(),
             image_size: None,
-            kv_store: KvStore::Ring,
+            strategy: Strategy::AllReduce,
             is_quick: false,
             settings: BTreeMap::new(),
             series,
@@ -217,7 +217,7 @@ mod tests {
         let shortage = |model, batch_size| Shortage {
             model,
             dtype: Dtype::Fp32,
-            kv_store: KvStore::Ring,
+            strategy: Strategy::AllReduce,
             case: Case::SINGLE,
             is_baseline: false,
             batch_size,

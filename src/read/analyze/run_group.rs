@@ -34,7 +34,7 @@ pub trait RunGroup {
     /// Returns the cases in the order of the tables.
     fn cases(&self) -> &[CaseOf<Self>];
 
-    /// Returns the network, precision, batch size and kv-store of a case.
+    /// Returns the network, precision, batch size and strategy of a case.
     fn point(&self, case: &CaseOf<Self>) -> Point;
 
     /// Returns the unit of the speeds.

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use ringmark_core::benchmark::SweepRecord;
-use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::strategy::StrategyUse;
 use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{CheckpointCost, EpochEnd, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, BatchShape, Bytes, DeviceChoice, DeviceKind, Seconds, UnitsPerSecond};
@@ -31,8 +31,8 @@ pub struct TrainingFacts {
     pub buckets: Vec<Bytes>,
     /// Lines that NCCL logged about the resources it uses.
     pub nccl: Vec<String>,
-    /// Data held and transferred by servers or owners; `None` with `ring`.
-    pub kv_store: Option<KvStoreUse>,
+    /// Data held and transferred by servers or owners; `None` with `all-reduce`.
+    pub strategy: Option<StrategyUse>,
     /// Cost of the checkpoints; `None` without any.
     pub checkpoints: Option<CheckpointCost>,
     /// Time per iteration to compute activations again; `None` if it was not measured.
@@ -116,7 +116,7 @@ impl Readable for RunRecord {
             autotune_log: None,
             trace: TraceConfig::default(),
             // Older records do not contain the defaults.
-            exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
+            exchange: header.config.exchange.on(device, header.config.strategy.strategy),
             iterations: if program.is_used() { TO_THE_END } else { shared.iterations },
             ..shared
         }
@@ -128,7 +128,7 @@ impl Readable for RunRecord {
             backend: header.backend,
             buckets: header.buckets.clone(),
             nccl: end.as_ref().map(|end| end.nccl.clone()).unwrap_or_default(),
-            kv_store: end.as_ref().and_then(|end| end.kv_store.clone()),
+            strategy: end.as_ref().and_then(|end| end.strategy.clone()),
             checkpoints: end.as_ref().and_then(|end| CheckpointCost::new(&end.checkpoints, end.wall)),
             recompute: end.as_ref().and_then(RunEnd::recompute_time),
         }

@@ -14,7 +14,7 @@ pub const TITLE: &str = "Exposed communication of sharded weights by phase, medi
 /// Explanation of the columns.
 pub const LEGEND: [&str; 2] = [
     "forward, backward: waits for the weights of other ranks; sums: gradients;",
-    "longest: longest wait for the weights of one bucket, and its cause (docs/kv_store.md)",
+    "longest: longest wait for the weights of one bucket, and its cause (docs/strategies.md)",
 ];
 
 const HEADERS: [(&str, &str); 6] =

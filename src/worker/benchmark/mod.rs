@@ -63,7 +63,7 @@ impl Benchmark {
             Benchmark::Train(RunArguments { options, label }) => {
                 let check = |config: &TrainConfig| {
                     config.validate()?;
-                    config.kv_store.check_servers()?;
+                    config.strategy.check_servers()?;
                     config.learning.check_checkpoint()
                 };
                 train::run(&checked(options, check)?, label.into(), launcher)
@@ -74,7 +74,7 @@ impl Benchmark {
             Benchmark::Bandwidth(Arguments { options }) => {
                 let check = |config: &BandwidthConfig| {
                     config.validate()?;
-                    config.kv_store.check_servers()
+                    config.strategy.check_servers()
                 };
                 bandwidth::run(&checked(options, check)?, launcher)
             }

@@ -188,7 +188,7 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
             config.batch().per_process("rank"),
             config.dtype
         );
-        let run = TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() };
+        let run = TracedRun { title, strategy: None, backend: BackendName::None, arrays: Vec::new() };
         Profiles { layers: record.layers, operators: record.operators } = tracer.end(run)?;
     }
     record.seconds =

@@ -79,7 +79,7 @@ fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session
         && let Some(codec) = Codec::new(request.compression)
     {
         // Checked again, because `--device auto` may have selected a GPU.
-        request.compression.check(exchange, request.kv_store.kv_store, session.own.kind.into())?;
+        request.compression.check(exchange, request.strategy.strategy, session.own.kind.into())?;
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
         let sink = CompressedAllReduce::new(codec, exchange, &buckets, elements, session)?;

@@ -2,7 +2,7 @@
 //! strategy only through [`GradientExchange`]. Strategies do not depend on models; shapes are static, so there is no
 //! negotiation and no coordinator.
 //!
-//! [`all_reduce`] is the default: every rank gets the sum and applies the same update. In [`kv_store`] an owner or a
+//! [`all_reduce`] is the default: every rank gets the sum and applies the same update. In [`strategy`] an owner or a
 //! server updates and sends the weights back. The [`backend`]s sum between ranks. With [`compression`] they transfer
 //! codes, and every rank decodes and sums them. In [`shards`] no rank holds all gradients, or all weights.
 
@@ -25,7 +25,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::ExchangeConfig;
-use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::benchmark::strategy::StrategyUse;
 use ringmark_core::dimension::{BackendName, Bytes, Wire};
 use tch::Tensor;
 
@@ -144,12 +144,12 @@ pub trait GradientExchange {
     fn requested_bytes(&self) -> Option<[u64; 2]>;
 
     /// Gathers what each rank owns, and the bytes that it sends and receives. All ranks call this together.
-    fn use_of_owners(&self, owned: Bytes, world: &World) -> KvStoreUse {
+    fn use_of_owners(&self, owned: Bytes, world: &World) -> StrategyUse {
         let [sent, received] = self.requested_bytes().unwrap_or_default();
         let by_rank = world.gather(&[owned.0, sent, received].map(|bytes| bytes as f64));
         let [owned, sent_by_rank, received_by_rank] =
             [0, 1, 2].map(|number| by_rank.iter().map(|rank| Bytes(rank[number] as u64)).collect());
-        KvStoreUse { owned, sent_by_rank, received_by_rank, ..KvStoreUse::default() }
+        StrategyUse { owned, sent_by_rank, received_by_rank, ..StrategyUse::default() }
     }
 
     /// Uses bucket, tail and chunk size of `sizes` from the next step on, if they can change; no step is under way.
@@ -170,7 +170,7 @@ pub trait GradientExchange {
 
     /// Finishes after the last step: brings the weights of one moment to every rank and reports the use of servers or
     /// owners. All ranks call this together.
-    fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {
+    fn end(&mut self, _session: &Session) -> Result<Option<StrategyUse>> {
         Ok(None)
     }
 

@@ -2,8 +2,8 @@
 
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
+use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::Dtype;
 
@@ -15,7 +15,7 @@ pub struct ExchangeRequest {
     /// Buckets, wire and backend.
     pub exchange: ExchangeConfig,
     /// Location of the sums and of the update.
-    pub kv_store: KvStoreConfig,
+    pub strategy: StrategyConfig,
     pub overlap: Switch,
     pub compression: GradientCompression,
     /// Initial iterations that are not measured.
@@ -30,7 +30,7 @@ impl From<&TrainConfig> for ExchangeRequest {
     fn from(config: &TrainConfig) -> ExchangeRequest {
         ExchangeRequest {
             exchange: config.exchange,
-            kv_store: config.kv_store,
+            strategy: config.strategy,
             overlap: config.overlap,
             compression: config.gradient_compression,
             warmup: config.warmup,

@@ -1,7 +1,7 @@
 //! Creates the requested exchange strategy.
 
 use anyhow::Result;
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::Strategy;
 
 use crate::exchange::all_reduce::AllReduce;
 use crate::exchange::kv_store::client::ServerClient;
@@ -13,11 +13,11 @@ use crate::job::session::Session;
 
 /// Returns the requested strategy, hooked into backward of `parameters`. All ranks call this together.
 pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Box<dyn GradientExchange>> {
-    let kv_store = request.kv_store.kv_store;
-    Ok(match kv_store {
-        KvStore::Ring => Box::new(AllReduce::new(request, parameters, session)?),
-        _ if kv_store.shards_gradients() => Box::new(Shards::new(request, parameters, session)?),
-        _ if kv_store.has_servers() => Box::new(ServerClient::new(request, parameters, session)?),
+    let strategy = request.strategy.strategy;
+    Ok(match strategy {
+        Strategy::AllReduce => Box::new(AllReduce::new(request, parameters, session)?),
+        _ if strategy.shards_gradients() => Box::new(Shards::new(request, parameters, session)?),
+        _ if strategy.has_servers() => Box::new(ServerClient::new(request, parameters, session)?),
         _ => Box::new(Sharded::new(request, parameters, session)?),
     })
 }

@@ -1,4 +1,4 @@
-//! Kv-stores over several hosts: results of servers and sharded updates; dedicated server hosts, which are examined
+//! Strategies over several hosts: results of servers and sharded updates; dedicated server hosts, which are examined
 //! before a job, receive the copy of the worker, and lose their links.
 
 use std::fs;
@@ -23,7 +23,7 @@ use crate::support::{processes_of, worker};
 /// Each host pushes separately, so servers add the pushes of several hosts; with owners, ranks are on different
 /// hosts.
 #[test]
-fn every_kv_store_matches_all_reduce_on_two_hosts() {
+fn every_strategy_matches_all_reduce_on_two_hosts() {
     let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
@@ -40,14 +40,14 @@ fn every_kv_store_matches_all_reduce_on_two_hosts() {
     };
     // The last processes are the servers, all on the second host.
     let of_servers = [(1, "dist_sync --servers 1"), (2, "dist_sync --servers 2")];
-    let all = [&of_servers[..], &[(0, "shard-optimizer"), (0, "device"), (0, "nccl")]].concat();
-    let all = [&all[..], &[(0, "shard-gradients"), (0, "shard-weights --bucket-mb 4")]].concat();
-    for (code, kv_stores) in [("none", &all[..]), ("2bit:0.001", &of_servers)] {
+    let all = [&of_servers[..], &[(0, "zero1"), (0, "device"), (0, "nccl")]].concat();
+    let all = [&all[..], &[(0, "zero2"), (0, "fsdp --bucket-mb 4")]].concat();
+    for (code, strategies) in [("none", &all[..]), ("2bit:0.001", &of_servers)] {
         let code = format!("--gradient-compression {code}");
-        let ring = weights([1, 1], &code);
-        for (servers, kv_store) in kv_stores {
-            let options = format!("{code} --strategy {kv_store}");
-            assert_eq!(weights([1, 1 + servers], &options), ring, "{options}");
+        let all_reduce = weights([1, 1], &code);
+        for (servers, strategy) in strategies {
+            let options = format!("{code} --strategy {strategy}");
+            assert_eq!(weights([1, 1 + servers], &options), all_reduce, "{options}");
         }
     }
 }
@@ -70,15 +70,16 @@ fn hybrid_shards_match_all_reduce_on_two_hosts() {
     };
     let record = |options: &str| record_of([2, 2], options);
     // Hosts with one rank have copies of all weights, as with all-reduce.
-    let [ring, hybrid] = ["ring", "hybrid"].map(|strategy| record_of([1, 1], &format!("--strategy {strategy}")));
-    assert_eq!((checksum(&hybrid), hybrid.header.backend), (checksum(&ring), ring.header.backend));
+    let [all_reduce, hybrid] =
+        ["all-reduce", "hsdp"].map(|strategy| record_of([1, 1], &format!("--strategy {strategy}")));
+    assert_eq!((checksum(&hybrid), hybrid.header.backend), (checksum(&all_reduce), all_reduce.header.backend));
     for rule in ["--optimizer sgd --momentum 0.9 --lr 0.05", "--optimizer adamw --clip-norm 0.5"] {
-        let ring = record(rule);
+        let all_reduce = record(rule);
         for exchange in ["", "--backend mpi", "--accumulate 2"] {
-            let hybrid = record(&format!("{rule} --strategy hybrid {exchange}"));
-            let of_both = [&ring, &hybrid].map(|record| record.iterations.iter().map(|one| one.loss.clone()));
-            for (ring, hybrid) in of_both[0].clone().zip(of_both[1].clone()) {
-                let sums = [ring, hybrid].map(|loss| loss.iter().sum::<f64>());
+            let hybrid = record(&format!("{rule} --strategy hsdp {exchange}"));
+            let of_both = [&all_reduce, &hybrid].map(|record| record.iterations.iter().map(|one| one.loss.clone()));
+            for (all_reduce, hybrid) in of_both[0].clone().zip(of_both[1].clone()) {
+                let sums = [all_reduce, hybrid].map(|loss| loss.iter().sum::<f64>());
                 assert!((sums[0] - sums[1]).abs() < 1e-5 * sums[0].abs(), "{rule} {exchange}: {sums:?}");
             }
             // The ranks of both hosts have the same weights.
@@ -86,9 +87,9 @@ fn hybrid_shards_match_all_reduce_on_two_hosts() {
         }
     }
     // Each rank sends and receives half of two gathers and a sum within the host, and its half of the sums between hosts.
-    let options = "--optimizer adamw --strategy hybrid --checkpoint-every 2";
+    let options = "--optimizer adamw --strategy hsdp --checkpoint-every 2";
     let whole = record(&format!("{options} --checkpoint {}", path("checkpoint")));
-    let sent: u64 = whole.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("bytes").sent_by_rank[0].0;
+    let sent: u64 = whole.end.as_ref().and_then(|end| end.strategy.as_ref()).expect("bytes").sent_by_rank[0].0;
     let weights = whole.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>();
     assert!((weights..2 * weights + weights / 2).contains(&sent), "{sent} bytes for {weights} of weights");
     let again = record(&format!("{options} --checkpoint {} --from-checkpoint {}", path("again"), path("checkpoint")));

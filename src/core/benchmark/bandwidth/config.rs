@@ -8,8 +8,8 @@ use crate::benchmark::bandwidth::messages::Growth;
 pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::ExchangeConfig;
-use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::OptimizerChoice;
+use crate::benchmark::strategy::StrategyConfig;
 use crate::benchmark::{is_default, is_one, one, shared_options};
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
 use crate::host::BindChoice;
@@ -81,9 +81,9 @@ config_options! {
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options())
             .in_bandwidth().order(4),
-        /// Key-value store that sums a network's gradients and updates its weights.
+        /// Strategy that sums a network's gradients and updates its weights.
         #[serde(flatten)]
-        kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options())
+        strategy: StrategyConfig = StrategyConfig::default() => group(StrategyConfig::options())
             .in_bandwidth().order(4),
         /// Compression of a network's gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
@@ -169,7 +169,7 @@ impl BandwidthConfig {
 
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> BandwidthConfig {
-        BandwidthConfig { exchange: self.exchange.on(device, self.kv_store.kv_store), ..self.clone() }
+        BandwidthConfig { exchange: self.exchange.on(device, self.strategy.strategy), ..self.clone() }
     }
 
     /// Returns the message sizes in order; empty for gradients.

@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::bandwidth::nullable;
 use crate::benchmark::compression::CompressionUse;
-use crate::benchmark::kv_store::{KvStoreUse, ServerUse};
-use crate::dimension::{Bytes, KvStore};
+use crate::benchmark::strategy::{ServerUse, StrategyUse};
+use crate::dimension::{Bytes, Strategy};
 
-/// Traffic and errors with one kv-store.
+/// Traffic and errors with one strategy.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GradientsUse {
     /// Bytes that each rank sends per step according to the backend's algorithm: a formula, not a measurement. Empty if
-    /// servers and ranks count their traffic, in `kv_store`.
+    /// servers and ranks count their traffic, in `strategy`.
     #[serde(default, alias = "asked_out_by_rank", skip_serializing_if = "Vec::is_empty")]
     pub expected_sent_by_rank: Vec<Bytes>,
     /// Bytes that each rank receives per step, likewise.
     #[serde(default, alias = "asked_in_by_rank", skip_serializing_if = "Vec::is_empty")]
     pub expected_received_by_rank: Vec<Bytes>,
-    /// Weights that ranks own, or weights and counted traffic of servers; `None` with `ring`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_store: Option<KvStoreUse>,
+    /// Weights that ranks own, or weights and counted traffic of servers; `None` with `all-reduce`.
+    #[serde(default, alias = "kv_store", skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<StrategyUse>,
     /// Statistics of the compression, if enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionUse>,
@@ -34,7 +34,7 @@ pub struct GradientsUse {
 
 impl GradientsUse {
     /// Returns the log lines, each starting with `#`.
-    pub fn lines(&self, store: KvStore) -> Vec<String> {
+    pub fn lines(&self, store: Strategy) -> Vec<String> {
         let megabytes = |bytes: &Bytes| format!("{:.6}", bytes.megabytes());
         let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");
         let mut lines = Vec::new();
@@ -43,7 +43,7 @@ impl GradientsUse {
             lines
                 .push(format!("{store}: traffic per step, by rank: out {out} MB, in {into} MB (formula, not counted)"));
         }
-        if let Some(KvStoreUse { servers, sent_by_rank, received_by_rank, .. }) = &self.kv_store {
+        if let Some(StrategyUse { servers, sent_by_rank, received_by_rank, .. }) = &self.strategy {
             if !sent_by_rank.is_empty() {
                 let (out, into) = (each(sent_by_rank), each(received_by_rank));
                 lines.push(format!(
@@ -77,7 +77,7 @@ mod tests {
             ..GradientsUse::default()
         };
         assert_eq!(
-            requested.lines(KvStore::Device),
+            requested.lines(Strategy::Device),
             [
                 "# device: traffic per step, by rank: out 1.500000, 0.500000 MB, in 0.500000, 1.500000 MB (formula, \
                  not counted)",
@@ -91,15 +91,15 @@ mod tests {
             received: Bytes(1_000_048),
             sent: Bytes(2_000_048),
         };
-        let counted = KvStoreUse {
+        let counted = StrategyUse {
             servers: vec![server],
             sent_by_rank: vec![Bytes(1_000_048)],
             received_by_rank: vec![Bytes(2_000_048)],
-            ..KvStoreUse::default()
+            ..StrategyUse::default()
         };
-        let counted = GradientsUse { kv_store: Some(counted), ..GradientsUse::default() };
+        let counted = GradientsUse { strategy: Some(counted), ..GradientsUse::default() };
         assert_eq!(
-            counted.lines(KvStore::DistSync),
+            counted.lines(Strategy::DistSync),
             [
                 "# dist_sync: traffic per step, by rank: out 1.000048 MB, in 2.000048 MB (counted, with headers)",
                 "# dist_sync: server 0 on host s: out 2.000048 MB, in 1.000048 MB",

@@ -147,7 +147,7 @@ pub fn namespace(config: &BandwidthConfig, model: Model, gpus: u32) -> String {
         "Namespace(disp_batches={}, gpus='{gpus}', image_shape='3,{size},{size}', kv_store='{}', network='{network}', \
          num_batches={}, num_classes=1000, num_layers={layers}, optimizer='{optimizer}', test_results={})",
         config.disp_batches,
-        config.kv_store.kv_store,
+        config.strategy.strategy,
         config.iterations,
         u8::from(config.check)
     )
@@ -288,8 +288,8 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::benchmark::kv_store::KvStoreConfig;
-    use crate::dimension::{KvStore, Operation, Reduction};
+    use crate::benchmark::strategy::StrategyConfig;
+    use crate::dimension::{Operation, Reduction, Strategy};
 
     fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
         let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();
@@ -398,14 +398,14 @@ mod tests {
             "iter 1, 0.023242 sec, 11.100221 GB/sec per gpu, error 0.000000"
         );
         let config = BandwidthConfig { iterations: 5, ..BandwidthConfig::default() };
-        let kv_store = KvStoreConfig { kv_store: KvStore::Device, ..config.kv_store };
+        let strategy = StrategyConfig { strategy: Strategy::Device, ..config.strategy };
         assert_eq!(
-            namespace(&BandwidthConfig { kv_store, ..config.clone() }, Model::MxnetResnet200, 2),
+            namespace(&BandwidthConfig { strategy, ..config.clone() }, Model::MxnetResnet200, 2),
             "Namespace(disp_batches=1, gpus='0,1', image_shape='3,224,224', kv_store='device', network='resnet', \
              num_batches=5, num_classes=1000, num_layers=200, optimizer='None', test_results=1)"
         );
         let optimizer = OptimizerChoice::Sgd;
-        let sample = namespace(&BandwidthConfig { kv_store, optimizer, ..config }, Model::MxnetInceptionV3, 8);
+        let sample = namespace(&BandwidthConfig { strategy, optimizer, ..config }, Model::MxnetInceptionV3, 8);
         let words = "image_shape='3,299,299', kv_store='device', network='inception-v3', num_batches=5, \
                      num_classes=1000, num_layers=152, optimizer='sgd', test_results=1)";
         assert!(sample.ends_with(words), "{sample}");

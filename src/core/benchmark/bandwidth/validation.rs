@@ -8,7 +8,7 @@ use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::optimizer::{Optimizer, OptimizerChoice};
-use crate::dimension::{Bytes, Dtype, KvStore, Model, Operation, Reduction};
+use crate::dimension::{Bytes, Dtype, Model, Operation, Reduction, Strategy};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::check_ranges;
 
@@ -53,18 +53,18 @@ impl BandwidthConfig {
             self.optimizer,
             Optimizer::alternatives(|rule| !rule.is_adam())
         );
-        self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
-        let (kv_store, compression) = (self.kv_store.kv_store, self.gradient_compression);
-        compression.check(&self.exchange, kv_store, self.device)?;
+        self.strategy.check(&self.exchange, Dtype::Fp32, false)?;
+        let (strategy, compression) = (self.strategy.strategy, self.gradient_compression);
+        compression.check(&self.exchange, strategy, self.device)?;
         let Messages::Sizes { begin, end, growth } = self.messages else {
             ensure!(
-                !kv_store.shards_gradients(),
-                "--strategy {kv_store} needs a network that computes: use ringmark sweep, or measure its operations by \
+                !strategy.shards_gradients(),
+                "--strategy {strategy} needs a network that computes: use ringmark sweep, or measure its operations by \
                  sizes (--op reduce_scatter, --op all_gather)"
             );
             ensure!(
-                self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
-                "--op {} conflicts with --strategy {kv_store}, which selects its operations: use only one of them",
+                self.operation == Operation::AllReduce || strategy == Strategy::AllReduce,
+                "--op {} conflicts with --strategy {strategy}, which selects its operations: use only one of them",
                 self.operation
             );
             ensure!(
@@ -73,13 +73,13 @@ impl BandwidthConfig {
                  -e) instead of --model"
             );
             ensure!(
-                !kv_store.is_asynchronous() || self.optimizer != OptimizerChoice::None,
-                "--strategy {kv_store} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
+                !strategy.is_asynchronous() || self.optimizer != OptimizerChoice::None,
+                "--strategy {strategy} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
                  Updater needs to be set for async mode)"
             );
             ensure!(
-                !kv_store.is_asynchronous() || !self.check || self.state_names().is_empty(),
-                "--optimizer {} with --strategy {kv_store}: the weights depend on the order of the pushes and cannot \
+                !strategy.is_asynchronous() || !self.check || self.state_names().is_empty(),
+                "--optimizer {} with --strategy {strategy}: the weights depend on the order of the pushes and cannot \
                  be checked: add --check 0, or use --optimizer sgd without --momentum",
                 self.optimizer
             );
@@ -97,8 +97,8 @@ impl BandwidthConfig {
             Model::default()
         );
         ensure!(
-            kv_store == KvStore::Ring,
-            "--strategy {kv_store} needs the gradients of a network: add --model {}, or omit --strategy{}",
+            strategy == Strategy::AllReduce,
+            "--strategy {strategy} needs the gradients of a network: add --model {}, or omit --strategy{}",
             Model::default(),
             if self.operation == Operation::AllReduce { "" } else { "; --op measures one operation by sizes" }
         );
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
     use crate::benchmark::compression::GradientCompression;
-    use crate::benchmark::kv_store::KvStoreConfig;
+    use crate::benchmark::strategy::StrategyConfig;
     use crate::benchmark::tests::{parse, typed};
     use crate::dimension::KeyPlacement;
     use crate::options::option_table::set;
@@ -205,16 +205,16 @@ mod tests {
         let of = |operation, reduction, root| BandwidthConfig { operation, reduction, root, ..sound.clone() };
         let (none, all_reduce) = (OptimizerChoice::None, Operation::AllReduce);
         let gradients = Messages::Gradients(Model::Resnet50V1b);
-        let by = |kv_store, messages, optimizer, operation| BandwidthConfig {
-            kv_store: KvStoreConfig { kv_store, servers: None, key_placement: KeyPlacement::Balanced },
+        let by = |strategy, messages, optimizer, operation| BandwidthConfig {
+            strategy: StrategyConfig { strategy, servers: None, key_placement: KeyPlacement::Balanced },
             messages,
             optimizer,
             operation,
             ..sound.clone()
         };
-        let coded = |kv_store, messages| BandwidthConfig {
+        let coded = |strategy, messages| BandwidthConfig {
             gradient_compression: GradientCompression::TwoBit { threshold: 0.5 },
-            ..by(kv_store, messages, none, all_reduce)
+            ..by(strategy, messages, none, all_reduce)
         };
         let refused = [
             sizes(64, 8, two),
@@ -226,14 +226,17 @@ mod tests {
             of(Operation::Broadcast, Reduction::Max, 0),
             of(Operation::AllGather, Reduction::Sum, 1),
             BandwidthConfig { messages: gradients, ..of(Operation::AllGather, Reduction::Sum, 0) },
-            by(KvStore::Device, sound.messages, none, all_reduce),
-            by(KvStore::Device, sound.messages, none, Operation::AllGather),
-            by(KvStore::Local, gradients, none, Operation::AllGather),
-            coded(KvStore::Ring, sound.messages),
-            coded(KvStore::Device, gradients),
-            by(KvStore::DistAsync, gradients, none, all_reduce),
-            by(KvStore::DistAsync, gradients, OptimizerChoice::Adam, all_reduce),
-            BandwidthConfig { momentum: Some(0.5), ..by(KvStore::Ring, gradients, OptimizerChoice::Adam, all_reduce) },
+            by(Strategy::Device, sound.messages, none, all_reduce),
+            by(Strategy::Device, sound.messages, none, Operation::AllGather),
+            by(Strategy::Local, gradients, none, Operation::AllGather),
+            coded(Strategy::AllReduce, sound.messages),
+            coded(Strategy::Device, gradients),
+            by(Strategy::DistAsync, gradients, none, all_reduce),
+            by(Strategy::DistAsync, gradients, OptimizerChoice::Adam, all_reduce),
+            BandwidthConfig {
+                momentum: Some(0.5),
+                ..by(Strategy::AllReduce, gradients, OptimizerChoice::Adam, all_reduce)
+            },
         ];
         let error = |config: BandwidthConfig| config.validate().expect_err("refused").to_string();
         expect![[r#"
@@ -250,7 +253,7 @@ mod tests {
             --strategy device needs the gradients of a network: add --model resnet50_v1b, or omit --strategy; --op measures one operation by sizes
             --op all_gather conflicts with --strategy local, which selects its operations: use only one of them
             --gradient-compression 2bit:0.5 needs the gradients of a network: add --model resnet50_v1b, or omit --gradient-compression
-            --gradient-compression 2bit:0.5 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit:0.5 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
             --strategy dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
             --optimizer adam with --strategy dist_async: the weights depend on the order of the pushes and cannot be checked: add --check 0, or use --optimizer sgd without --momentum
             --momentum 0.5 does not apply to --optimizer adam: use --optimizer sgd or nag"#]].assert_eq(&refused.map(error).join("\n"));
@@ -258,10 +261,13 @@ mod tests {
             BandwidthConfig::default(),
             of(Operation::Reduce, Reduction::Avg, 1),
             // Servers decode.
-            coded(KvStore::DistSync, gradients),
-            by(KvStore::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce),
-            BandwidthConfig { check: false, ..by(KvStore::DistAsync, gradients, OptimizerChoice::Nag, all_reduce) },
-            BandwidthConfig { momentum: Some(0.5), ..by(KvStore::Ring, gradients, OptimizerChoice::Sgd, all_reduce) },
+            coded(Strategy::DistSync, gradients),
+            by(Strategy::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce),
+            BandwidthConfig { check: false, ..by(Strategy::DistAsync, gradients, OptimizerChoice::Nag, all_reduce) },
+            BandwidthConfig {
+                momentum: Some(0.5),
+                ..by(Strategy::AllReduce, gradients, OptimizerChoice::Sgd, all_reduce)
+            },
         ];
         accepted.iter().for_each(|config| config.validate().expect("they go together"));
         let (rooted, gathered) =

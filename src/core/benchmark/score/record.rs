@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::document_record::document_record;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::{RunLabel, RunProfile, SweepRecord};
-use crate::dimension::{AttentionKernel, Bytes, Case, KvStore, Seconds, TeraflopsPerSecond, UnitsPerSecond};
+use crate::dimension::{AttentionKernel, Bytes, Case, Seconds, Strategy, TeraflopsPerSecond, UnitsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::trace::{LayerProfile, OperatorProfile};
 
@@ -123,7 +123,7 @@ impl SweepRecord for ScoreRecord {
 
     fn point(&self) -> Point {
         let ScoreConfig { model, dtype, .. } = self.config;
-        Point { model, batch: self.config.batch(), dtype, kv_store: KvStore::Ring }
+        Point { model, batch: self.config.batch(), dtype, strategy: Strategy::AllReduce }
     }
 
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {

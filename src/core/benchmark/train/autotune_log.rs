@@ -11,7 +11,7 @@ use crate::dimension::{Bytes, Seconds};
 
 /// Horovod's columns, then ringmark's.
 pub const HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
-                          tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,kv_store,servers,wire,gradient_compression,\
+                          tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,strategy,servers,wire,gradient_compression,\
                           overlap,nccl_algo";
 
 /// A search; without trials only the header is written.
@@ -70,17 +70,17 @@ impl Row {
 
     /// Formats a row; the columns of features that ringmark does not have (torus, negotiation cache, cycle) are 0.
     fn text(&self) -> String {
-        let TrainConfig { exchange, kv_store, gradient_compression, overlap, .. } = &self.config;
+        let TrainConfig { exchange, strategy, gradient_compression, overlap, .. } = &self.config;
         let ExchangeConfig { bucket_mb, tail_mb, chunk_kb, wire, nccl_algo, .. } = exchange;
         let is_hierarchical = exchange.hierarchical == Some(Switch::On);
         // Codes are gathered, values are reduced, both by the same backend.
         let [reduces, gathers] = [gradient_compression.is_none(), !gradient_compression.is_none()]
             .map(|is_done| u8::from(is_hierarchical && is_done));
-        let (score, step_ms, servers) = (self.score(), self.step.0 * 1e3, kv_store.server_ranks());
+        let (score, step_ms, servers) = (self.score(), self.step.0 * 1e3, strategy.server_ranks());
         format!(
             "{reduces},{gathers},0,0,0,{bucket_mb},{score:.3},{step_ms:.3},{tail_mb},{chunk_kb},{},{servers},{wire},\
              {gradient_compression},{overlap},{nccl_algo}",
-            kv_store.kv_store
+            strategy.strategy
         )
     }
 }
@@ -88,8 +88,8 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::kv_store::KvStoreConfig;
-    use crate::dimension::{DeviceKind, KvStore};
+    use crate::benchmark::strategy::StrategyConfig;
+    use crate::dimension::{DeviceKind, Strategy};
 
     #[test]
     fn columns_match_horovod_and_last_row_is_best() {
@@ -102,14 +102,14 @@ mod tests {
             log.write(&mut text).expect("written");
             String::from_utf8(text).expect("text")
         };
-        let best = "1,0,0,0,0,0.5,500.000,200.000,0.5,250,ring,0,fp32,none,on,ring\n";
+        let best = "1,0,0,0,0,0.5,500.000,200.000,0.5,250,all-reduce,0,fp32,none,on,ring\n";
         let expected = format!(
             "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
-             tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,kv_store,servers,wire,gradient_compression,overlap,\
+             tensor_fusion_threshold,score,step_ms,tail_mb,chunk_kb,strategy,servers,wire,gradient_compression,overlap,\
              nccl_algo\n\
-             1,0,0,0,0,25,400.000,250.000,0.5,250,ring,0,fp32,none,on,ring\n\
+             1,0,0,0,0,25,400.000,250.000,0.5,250,all-reduce,0,fp32,none,on,ring\n\
              {best}\
-             1,0,0,0,0,4,476.190,210.000,0.5,250,ring,0,fp32,none,on,ring\n\
+             1,0,0,0,0,4,476.190,210.000,0.5,250,all-reduce,0,fp32,none,on,ring\n\
              {best}"
         );
         assert_eq!(text(&log), expected);
@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(start(|_| {}), "1,0");
         assert_eq!(start(|config| config.exchange.hierarchical = Some(Switch::Off)), "0,0");
         assert_eq!(start(|config| config.gradient_compression = "2bit".parse().expect("a code")), "0,1");
-        let servers = KvStoreConfig { kv_store: KvStore::DistSync, servers: Some(1), ..KvStoreConfig::default() };
-        let with_servers = TrainConfig { kv_store: servers, ..TrainConfig::default() }.on(DeviceKind::Cpu);
+        let servers = StrategyConfig { strategy: Strategy::DistSync, servers: Some(1), ..StrategyConfig::default() };
+        let with_servers = TrainConfig { strategy: servers, ..TrainConfig::default() }.on(DeviceKind::Cpu);
         let row = Row { config: with_servers, gradients: Bytes(1), step: Seconds(1.0) }.text();
         assert!(row.starts_with("0,0,") && row.contains(",dist_sync,1,"), "{row}");
     }

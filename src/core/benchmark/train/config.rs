@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::data_input::{DataFiles, DataInputConfig};
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
-use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
+use crate::benchmark::strategy::StrategyConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::loss::{LossKind, RandomLosses};
 use crate::benchmark::train::program::ProgramConfig;
@@ -221,9 +221,9 @@ config_options! {
         /// Options of the gradient exchange.
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options()),
-        /// Key-value store that sums gradients and updates weights.
+        /// Strategy that sums gradients and updates weights.
         #[serde(flatten)]
-        kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options()),
+        strategy: StrategyConfig = StrategyConfig::default() => group(StrategyConfig::options()),
         /// Compression of the exchanged gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
         gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::new(
@@ -365,7 +365,7 @@ impl TrainConfig {
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
         let layout = self.layout.resolve(self.dtype, device).into();
-        let exchange = self.exchange.on(device, self.kv_store.kv_store);
+        let exchange = self.exchange.on(device, self.strategy.strategy);
         let graphs = self.graphs.on(device);
         let (image_size, sequence_length) =
             (self.model.image_size(self.image_size), self.model.sequence_length(self.sequence_length));
@@ -478,7 +478,7 @@ impl TrainConfig {
         TrainConfig {
             exchange: ExchangeConfig { backend: BackendChoice::None, hierarchical: None, ..self.exchange },
             gradient_compression: GradientCompression::None,
-            kv_store: KvStoreConfig::default(),
+            strategy: StrategyConfig::default(),
             learning: LearningConfig { validate: DataFiles::default(), ..self.learning.without_checkpoints() },
             ..self.clone()
         }
@@ -560,6 +560,16 @@ mod tests {
             assert_eq!(text.parse::<Fault>().expect("a fault").to_string(), text);
         }
         assert!("fail:3".parse::<Fault>().is_err());
+    }
+
+    #[test]
+    fn strategy_of_version_0_1_is_read() {
+        let strategy = StrategyConfig { strategy: "fsdp".parse().expect("a strategy"), ..StrategyConfig::default() };
+        let config = TrainConfig { strategy, ..TrainConfig::default() };
+        let today = serde_json::to_string(&config).expect("JSON");
+        let earlier = today.replace("\"strategy\":\"fsdp\"", "\"kv_store\":\"shard-weights\"");
+        assert_ne!(today, earlier);
+        assert_eq!(serde_json::from_str::<TrainConfig>(&earlier).expect("read"), config);
     }
 
     #[test]

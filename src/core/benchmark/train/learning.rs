@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::data_input::DataFiles;
 use crate::benchmark::is_default;
-use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::strategy::StrategyConfig;
 use crate::benchmark::train::checkpoint_write::CheckpointMode;
 use crate::dimension::Seconds;
 use crate::options::value::OptionValue;
@@ -116,7 +116,7 @@ impl LearningConfig {
 
     /// Refuses options that depend on epochs if there are none, or if servers would need the length of an epoch. The
     /// error names the option.
-    pub fn check(&self, data: &DataFiles, kv_store: &KvStoreConfig) -> Result<()> {
+    pub fn check(&self, data: &DataFiles, strategy: &StrategyConfig) -> Result<()> {
         let by_epochs = [
             ("epochs", self.epochs.text()),
             ("validate", self.validate.text()),
@@ -139,7 +139,7 @@ impl LearningConfig {
         );
         // Servers update weights but have no access to the data.
         let of_rate = by_epochs.iter().find(|(name, value)| *name != "validate" && !value.is_empty());
-        if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
+        if let Some((name, value)) = of_rate.filter(|_| strategy.server_ranks() > 0) {
             bail!(
                 "--{name} {value} is not supported with servers, which do not know the epoch length: use --iters \
                  instead, or omit --strategy"
@@ -288,12 +288,12 @@ mod tests {
     #[test]
     fn epochs_need_data_and_no_servers() {
         let data = DataFiles::parse("a.rec").expect("data");
-        let ring = KvStoreConfig::default();
+        let ring = StrategyConfig::default();
         let epochs = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         epochs.check(&data, &ring).expect("data are read");
         let error = epochs.check(&DataFiles::default(), &ring).expect_err("synthetic").to_string();
         assert_eq!(error, "--epochs 3 needs a data set: add --data FILE");
-        let servers = KvStoreConfig { kv_store: "dist_sync".parse().expect("a kv-store"), servers: Some(1), ..ring };
+        let servers = StrategyConfig { strategy: "dist_sync".parse().expect("a strategy"), servers: Some(1), ..ring };
         assert!(epochs.check(&data, &servers).expect_err("servers").to_string().starts_with(
             "--epochs 3 is not \
              supported with servers"

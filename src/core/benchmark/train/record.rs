@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::compression::CompressionUse;
 use crate::benchmark::data_input::DataInputUse;
 use crate::benchmark::exchange::BackendChoice;
-use crate::benchmark::kv_store::KvStoreUse;
+use crate::benchmark::strategy::StrategyUse;
 use crate::benchmark::train::checkpoint_write::CheckpointWrite;
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::fingerprints::Fingerprints;
@@ -199,9 +199,9 @@ pub struct RunEnd {
     /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionKernel>,
-    /// Statistics of the servers or of the ranks that own weights; `None` with `--strategy ring`, and in older records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_store: Option<KvStoreUse>,
+    /// Statistics of the servers or of the ranks that own weights; `None` with `--strategy all-reduce`, and in older records.
+    #[serde(default, alias = "kv_store", skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<StrategyUse>,
     /// Statistics of `--gradient-compression`; `None` without compression, and for one rank, which sends nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<CompressionUse>,
@@ -439,8 +439,8 @@ impl SweepRecord for RunRecord {
     }
 
     fn point(&self) -> Point {
-        let TrainConfig { model, dtype, kv_store, .. } = self.header.config;
-        Point { model, batch: self.header.config.batch(), dtype, kv_store: kv_store.kv_store }
+        let TrainConfig { model, dtype, strategy, .. } = self.header.config;
+        Point { model, batch: self.header.config.batch(), dtype, strategy: strategy.strategy }
     }
 
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {

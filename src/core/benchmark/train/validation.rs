@@ -8,7 +8,7 @@ use crate::benchmark::data_input::DataSource;
 use crate::benchmark::exchange::{BackendChoice, Switch};
 use crate::benchmark::is_default;
 use crate::benchmark::train::config::{Fault, GRAPH_WARMUP, Recompute, TrainConfig};
-use crate::dimension::{DeviceChoice, Dtype, GraphChoice, KvStore};
+use crate::dimension::{DeviceChoice, Dtype, GraphChoice, Strategy};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::check_ranges;
 
@@ -76,39 +76,39 @@ impl TrainConfig {
         self.check_optimizer()?;
         self.check_fingerprint()?;
         self.input.check(&self.data)?;
-        self.learning.check(&self.data, &self.kv_store)?;
+        self.learning.check(&self.data, &self.strategy)?;
         if let Some(name) = self.learning.option_for_one_model().filter(|_| !self.ends_with_one_model()) {
             bail!(
                 "--{name} needs the same weights on all ranks after every step, which --strategy {} with --backend {} \
                  does not provide: omit one of them",
-                self.kv_store.kv_store,
+                self.strategy.strategy,
                 self.exchange.backend
             );
         }
-        let kv_store = self.kv_store.kv_store;
+        let strategy = self.strategy.strategy;
         ensure!(
-            !kv_store.shards_gradients() || self.overlap == Switch::On,
-            "--overlap off exchanges gradients after backward, but --strategy {kv_store} keeps only those of two \
+            !strategy.shards_gradients() || self.overlap == Switch::On,
+            "--overlap off exchanges gradients after backward, but --strategy {strategy} keeps only those of two \
              buckets: omit --overlap"
         );
         ensure!(
-            !kv_store.shards_weights() || self.learning.validate.paths().is_empty(),
-            "--validate is not supported with --strategy {kv_store}, whose ranks compute together: omit one of them"
+            !strategy.shards_weights() || self.learning.validate.paths().is_empty(),
+            "--validate is not supported with --strategy {strategy}, whose ranks compute together: omit one of them"
         );
         if let Some(name) = self.learning.option_for_checkpoints() {
             ensure!(
-                !kv_store.has_servers() && self.gradient_compression.is_none(),
+                !strategy.has_servers() && self.gradient_compression.is_none(),
                 "--{name} is not supported with --strategy {} and --gradient-compression {}, which keep state on \
                  servers or ranks outside the checkpoint: omit one of them",
-                self.kv_store.kv_store,
+                self.strategy.strategy,
                 self.gradient_compression
             );
         }
         // Its default is an epoch of data that they never see.
         ensure!(
-            !self.data.are_read() || self.kv_store.server_ranks() == 0 || self.learning_rate_warmup.is_some(),
+            !self.data.are_read() || self.strategy.server_ranks() == 0 || self.learning_rate_warmup.is_some(),
             "--strategy {} with --data needs --lr-warmup-iters, because servers do not know the epoch length",
-            self.kv_store.kv_store
+            self.strategy.strategy
         );
         if let Some(reason) =
             self.graph_exclusion(self.device == DeviceChoice::Cpu).filter(|_| self.graphs == GraphChoice::On)
@@ -116,7 +116,7 @@ impl TrainConfig {
             bail!("--graphs on: {reason}: use --graphs auto");
         }
         self.exchange.check(self.device)?;
-        self.kv_store.check(&self.exchange, self.dtype, self.autotune)?;
+        self.strategy.check(&self.exchange, self.dtype, self.autotune)?;
         check_compression(self)
     }
 }
@@ -161,9 +161,9 @@ impl TrainConfig {
             _ => return Ok(()),
         };
         ensure!(self.overlap == Switch::Off, "{option} reads gradients before their exchange: add --overlap off");
-        let kv_store = self.kv_store.kv_store;
+        let strategy = self.strategy.strategy;
         let refused = [
-            (format!("--strategy {kv_store}"), kv_store != KvStore::Ring),
+            (format!("--strategy {strategy}"), strategy != Strategy::AllReduce),
             (format!("--gradient-compression {}", self.gradient_compression), !self.gradient_compression.is_none()),
             ("--data".to_owned(), self.data.are_read()),
             ("--work-load".to_owned(), self.work_load.is_some()),
@@ -185,15 +185,15 @@ impl TrainConfig {
             optimizer.is_adam() || is_default(&self.adam),
             "--adam-beta1, --adam-beta2 and --adam-eps do not apply to --optimizer {optimizer}: add --optimizer adamw"
         );
-        let kv_store = self.kv_store.kv_store;
+        let strategy = self.strategy.strategy;
         for (option, is_given) in
             [("--clip-norm", self.clip_norm.is_some()), ("--weight-decay-on", !self.decayed_weights.is_all())]
         {
             ensure!(
-                !(is_given && kv_store.has_servers()),
-                "{option} is not supported with --strategy {kv_store}, whose servers update each part of an array \
+                !(is_given && strategy.has_servers()),
+                "{option} is not supported with --strategy {strategy}, whose servers update each part of an array \
                  alone: omit it, or use --strategy {}",
-                KvStore::alternatives(|kv_store| !kv_store.has_servers())
+                Strategy::alternatives(|strategy| !strategy.has_servers())
             );
         }
         Ok(())
@@ -201,7 +201,7 @@ impl TrainConfig {
 
     /// Returns the reason why this run cannot use CUDA graphs; `is_on_cpu` is false if the device is not known yet.
     pub fn graph_exclusion(&self, is_on_cpu: bool) -> Option<String> {
-        let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = self;
+        let TrainConfig { trace, inject, strategy, exchange, warmup, .. } = self;
         if is_on_cpu {
             return Some("CUDA graphs need a GPU".to_owned());
         }
@@ -217,8 +217,8 @@ impl TrainConfig {
         if let Some(fault @ (Fault::Overflow { .. } | Fault::Flip { .. } | Fault::Slow { .. })) = inject {
             return Some(format!("--inject {fault} changes a step"));
         }
-        if kv_store.kv_store != KvStore::Ring {
-            return Some(format!("--strategy {} cannot be captured, only ring", kv_store.kv_store));
+        if strategy.strategy != Strategy::AllReduce {
+            return Some(format!("--strategy {} cannot be captured, only all-reduce", strategy.strategy));
         }
         if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
             return Some(format!("--backend {} exchanges through the host", exchange.backend));
@@ -228,7 +228,7 @@ impl TrainConfig {
     }
 
     fn ends_with_one_model(&self) -> bool {
-        self.exchange.backend != BackendChoice::None && !self.kv_store.kv_store.is_asynchronous()
+        self.exchange.backend != BackendChoice::None && !self.strategy.strategy.is_asynchronous()
     }
 
     /// Refuses a warm-up that leaves nothing to measure.
@@ -249,7 +249,7 @@ impl TrainConfig {
 /// Rejects options that conflict with a code; the message names both.
 fn check_compression(config: &TrainConfig) -> anyhow::Result<()> {
     let compression = config.gradient_compression;
-    compression.check(&config.exchange, config.kv_store.kv_store, config.device)?;
+    compression.check(&config.exchange, config.strategy.strategy, config.device)?;
     ensure!(
         compression.is_none() || config.dtype != Dtype::Fp16,
         "--gradient-compression {compression} needs finite gradients, but --dtype fp16 finds its loss scale by \
@@ -271,8 +271,8 @@ mod tests {
     use crate::benchmark::SweepProfile;
     use crate::benchmark::compression::GradientCompression;
     use crate::benchmark::exchange::ExchangeConfig;
-    use crate::benchmark::kv_store::KvStoreConfig;
     use crate::benchmark::optimizer::Optimizer;
+    use crate::benchmark::strategy::StrategyConfig;
     use crate::benchmark::tests::{parse, typed};
     use crate::dimension::{DeviceChoice, DeviceKind, Wire};
     use crate::options::keyword_enum::KeywordEnum;
@@ -295,7 +295,7 @@ mod tests {
             "--wire fp16 --gradient-compression bf16",
             "--wire fp16 --gradient-compression 2bit",
             "--backend none --gradient-compression topk:0.1",
-            "--graphs on --strategy shard-weights",
+            "--graphs on --strategy fsdp",
             "--graphs on --device cpu",
             "--graphs on --warmup 3",
         ];
@@ -305,7 +305,7 @@ mod tests {
             --gradient-compression bf16: conflicts with --wire fp16: use only one of them
             --gradient-compression 2bit:0.5 conflicts with --wire fp16, because codes have their own format: omit --wire
             --gradient-compression topk:0.1 conflicts with --backend none, which exchanges nothing: use only one of them
-            --graphs on: --strategy shard-weights cannot be captured, only ring: use --graphs auto
+            --graphs on: --strategy fsdp cannot be captured, only all-reduce: use --graphs auto
             --graphs on: CUDA graphs need a GPU: use --graphs auto
             --graphs on: --warmup is 3, but a capture needs 4 warm-up iterations: use --graphs auto"#]]
         .assert_eq(&contradictions.map(refused).join("\n"));
@@ -349,7 +349,7 @@ mod tests {
             "--lr-factor 0.5",
         ];
         expect![[r#"
-            --validate needs the same weights on all ranks after every step, which --strategy ring with --backend none does not provide: omit one of them
+            --validate needs the same weights on all ranks after every step, which --strategy all-reduce with --backend none does not provide: omit one of them
             --validate needs the same weights on all ranks after every step, which --strategy dist_async with --backend auto does not provide: omit one of them
             --from-checkpoint is not supported with --strategy dist_sync and --gradient-compression none, which keep state on servers or ranks outside the checkpoint: omit one of them
             --lr-factor 0.5 needs epochs: add --lr-step-epochs"#]].assert_eq(&of_one_model.map(refused).join("\n"));
@@ -440,30 +440,30 @@ mod tests {
             gradient_compression: GradientCompression::TwoBit { threshold: 1.0 },
             ..TrainConfig::default()
         };
-        let with = |kv_store: KvStore| {
-            let kv_store = KvStoreConfig { kv_store, ..KvStoreConfig::default() };
-            TrainConfig { kv_store, ..coded.clone() }
+        let with = |strategy: Strategy| {
+            let strategy = StrategyConfig { strategy, ..StrategyConfig::default() };
+            TrainConfig { strategy, ..coded.clone() }
         };
         let on_gpu = |config: TrainConfig| TrainConfig { device: DeviceChoice::Cuda, ..config };
         let not_coded = [
             TrainConfig { dtype: Dtype::Fp16, ..coded.clone() },
             TrainConfig { autotune: true, ..coded.clone() },
-            with(KvStore::Device),
-            with(KvStore::Local),
-            with(KvStore::Nccl),
+            with(Strategy::Device),
+            with(Strategy::Local),
+            with(Strategy::Nccl),
             on_gpu(coded.clone()),
         ];
         let check = |config: TrainConfig| check_compression(&config).expect_err("refused").to_string();
         expect![[r#"
             --gradient-compression 2bit:1 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
             --gradient-compression 2bit:1 conflicts with --autotune, because trial steps leave a residual in the training that follows: set --bucket-mb instead
-            --gradient-compression 2bit:1 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
-            --gradient-compression 2bit:1 is not supported with --strategy local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
-            --gradient-compression 2bit:1 is not supported with --strategy nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --strategy ring or dist_sync
+            --gradient-compression 2bit:1 is not supported with --strategy device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
+            --gradient-compression 2bit:1 is not supported with --strategy local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
+            --gradient-compression 2bit:1 is not supported with --strategy nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --strategy all-reduce or dist_sync
             --gradient-compression 2bit:1 runs in host memory: with --device cuda use --strategy dist_sync or dist_async, or --gradient-compression fp16 or bf16"#]].assert_eq(&not_coded.map(check).join("\n"));
-        for kv_store in [KvStore::DistSync, KvStore::DistDeviceSync, KvStore::DistAsync, KvStore::DistDeviceAsync] {
-            check_compression(&with(kv_store)).expect("servers decode");
+        for strategy in [Strategy::DistSync, Strategy::DistDeviceSync, Strategy::DistAsync, Strategy::DistDeviceAsync] {
+            check_compression(&with(strategy)).expect("servers decode");
         }
-        check_compression(&on_gpu(with(KvStore::DistSync))).expect("gradients go to host memory");
+        check_compression(&on_gpu(with(Strategy::DistSync))).expect("gradients go to host memory");
     }
 }

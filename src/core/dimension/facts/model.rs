@@ -2,7 +2,7 @@
 
 use crate::dimension::facts::decoder::DecoderShape;
 use crate::dimension::facts::rank_memory::RankMemory;
-use crate::dimension::{Bytes, Case, KvStore, SampleSize, WorkUnit};
+use crate::dimension::{Bytes, Case, SampleSize, Strategy, WorkUnit};
 
 /// Origin of a network, and of the names of its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,20 +226,20 @@ impl ModelFacts {
     /// beside the first, that a rank of `case` does not need because others hold it: a lower bound.
     ///
     /// Measured with `gpt2-124m`, 8 tokens, on 2 and 4 CPU ranks: all-reduce took 2.25 and 2.38 GB a rank,
-    /// `shard-gradients` 1.88 and 1.75, `shard-weights` 1.86 and 1.61. Momentum was not saved, and second moments were.
-    pub fn memory_of_others(&self, kv_store: KvStore, more_states: u64, case: Case) -> Bytes {
+    /// `zero2` 1.88 and 1.75, `fsdp` 1.86 and 1.61. Momentum was not saved, and second moments were.
+    pub fn memory_of_others(&self, strategy: Strategy, more_states: u64, case: Case) -> Bytes {
         // Embeddings are gathered longest, and networks of images are small.
         let blocks = self.decoder_shape().map_or(0, DecoderShape::block_parameters);
         // Every rank creates the whole network, and has places for the two largest buckets.
         let whole = RankMemory::PROGRAM.0 + 4 * self.parameters + 8 * (self.parameters - blocks);
         let most = self.training_memory.fixed.0.saturating_sub(whole);
-        let divided = match kv_store {
-            KvStore::ShardOptimizer => 0,
-            KvStore::ShardGradients => 6 * self.parameters,
-            KvStore::ShardWeights | KvStore::Hybrid => 6 * self.parameters + 14 * blocks,
+        let divided = match strategy {
+            Strategy::Zero1 => 0,
+            Strategy::Zero2 => 6 * self.parameters,
+            Strategy::Fsdp | Strategy::Hsdp => 6 * self.parameters + 14 * blocks,
             _ => return Bytes(0),
         };
-        let owners = if kv_store == KvStore::Hybrid { case.gpus_per_node } else { case.ranks() };
+        let owners = if strategy == Strategy::Hsdp { case.gpus_per_node } else { case.ranks() };
         let others = f64::from(owners - 1) / f64::from(owners);
         let of_states = 4 * more_states * self.parameters;
         Bytes(((divided as f64 * others) as u64).min(most) + (of_states as f64 * others) as u64)

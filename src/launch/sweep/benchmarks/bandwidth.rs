@@ -12,7 +12,7 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{
     BandwidthConfig, BandwidthRecord, SizeFigures, bandwidth_files, bandwidth_operation, figures,
 };
-use ringmark_core::benchmark::kv_store::ServerArrays;
+use ringmark_core::benchmark::strategy::ServerArrays;
 use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation};
 use ringmark_core::number_text::marked;
 use ringmark_core::options::option_table::arguments;
@@ -102,9 +102,9 @@ impl Benchmark for BandwidthSweep {
             let path = |out: &Path, name: &str| out.join(case.to_string()).join(name);
             let [log, record] = bandwidth_files(bandwidth.operation);
             let files = JobFiles { log: path(&self.out, &log), record: path(&out_of_record, &record) };
-            let kv_store = bandwidth.kv_store.for_case(case);
+            let strategy = bandwidth.strategy.for_case(case);
             let trace = TraceConfig { file: self.is_traced.then(|| files.trace()), ..bandwidth.trace.clone() };
-            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), kv_store, trace, ..bandwidth.clone() };
+            let bandwidth = BandwidthConfig { json: Some(files.record.clone()), strategy, trace, ..bandwidth.clone() };
             let weights = match bandwidth.messages {
                 Messages::Gradients(model) => model.facts().parameters,
                 Messages::Sizes { .. } => 0,
@@ -115,9 +115,9 @@ impl Benchmark for BandwidthSweep {
                 wire: bandwidth.exchange.wire,
                 compression: bandwidth.gradient_compression,
             };
-            let memory = kv_store.memory_of_server(case, arrays);
+            let memory = strategy.memory_of_server(case, arrays);
             // All ranks synchronize before every iteration: none can continue without the others.
-            let servers = self.launch.servers(kv_store, memory);
+            let servers = self.launch.servers(strategy, memory);
             let mut worker = vec![self.kind().to_string()];
             worker.extend(arguments(&bandwidth));
             let title = title(case, bandwidth.operation);

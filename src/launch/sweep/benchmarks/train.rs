@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_core::benchmark::kv_store::{KvStoreConfig, ServerArrays};
+use ringmark_core::benchmark::strategy::{ServerArrays, StrategyConfig};
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds, WorkUnit};
+use ringmark_core::dimension::{BatchShape, Case, DeviceKind, Seconds, Strategy, WorkUnit};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::manifest::STRATEGY;
 use ringmark_core::options::option_table;
@@ -77,7 +77,7 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>
         config.job(run, config.config_for_run(run, context), files)
     };
     let train = config.search.resolve(&sweep, &config.train, &trial, live)?;
-    let sweep = if config.search.over.is_empty() { sweep } else { sweep.for_kv_store(train.kv_store.kv_store) };
+    let sweep = if config.search.over.is_empty() { sweep } else { sweep.for_strategy(train.strategy.strategy) };
     let config = &TrainSweep { sweep, train, ..config.clone() };
     let TrainSweep { sweep, ddp_suite, .. } = config;
     session::run(sweep.session(live), config)?;
@@ -98,12 +98,12 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>
 impl TrainSweep {
     /// Returns the configuration of a rank in `run`.
     fn config_for_run(&self, run: RunName, context: PlanContext) -> TrainConfig {
-        let RunName { case, model, batch, dtype, kv_store, .. } = run;
+        let RunName { case, model, batch, dtype, strategy, .. } = run;
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
-        let kv_store = self.train.kv_store.for_axis(kv_store).for_case(case);
+        let strategy = self.train.strategy.for_axis(strategy).for_case(case);
         let train = self.train_on(batch, case);
-        let train = TrainConfig { model, dtype, threads, cores_divided_by, kv_store, ..train };
+        let train = TrainConfig { model, dtype, threads, cores_divided_by, strategy, ..train };
         TrainConfig { iterations: self.iterations(run), ..train }
     }
 
@@ -131,8 +131,8 @@ impl TrainSweep {
     fn options_line(&self) -> Option<String> {
         let TrainConfig { model, dtype, batch_size, iterations, warmup, device, .. } = TrainConfig::default();
         let own = TrainConfig { model, dtype, batch_size, iterations, warmup, device, ..self.train.clone() };
-        let kv_store = KvStoreConfig { kv_store: KvStore::Ring, ..own.kv_store };
-        let own = TrainConfig { global_batch: None, sequence_length: None, threads: None, kv_store, ..own };
+        let strategy = StrategyConfig { strategy: Strategy::AllReduce, ..own.strategy };
+        let own = TrainConfig { global_batch: None, sequence_length: None, threads: None, strategy, ..own };
         let options = option_table::arguments(&TrainConfig { trace: TraceConfig::default(), ..own });
         (!options.is_empty()).then(|| format!("options: {}", shell::join(&options)))
     }
@@ -151,7 +151,7 @@ impl TrainSweep {
     }
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> PlannedJob {
-        let (threads, kv_store) = (train.threads, train.kv_store);
+        let (threads, strategy) = (train.threads, train.strategy);
         let cost = if train.program.is_used() { JobCost::EQUAL } else { JobCost::for_training(&train, run.case) };
         let validation = self.validation(run, &train);
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
@@ -161,15 +161,15 @@ impl TrainSweep {
             wire: train.exchange.wire,
             compression: train.gradient_compression,
         };
-        let memory = kv_store.memory_of_server(run.case, arrays);
+        let memory = strategy.memory_of_server(run.case, arrays);
         let read = train.data.paths().iter().chain(train.learning.validate.paths()).chain(&train.init);
         let data = read.cloned().collect();
         let mut arguments = vec![self.kind().to_string()];
         // The ranks compute their part of a global batch.
         let record = Some(files.record.clone());
         arguments.extend(option_table::arguments(&TrainConfig { record, ..train.without_part() }));
-        let may_lose_ranks = kv_store.may_lose_ranks(run.case);
-        let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
+        let may_lose_ranks = strategy.may_lose_ranks(run.case);
+        let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(strategy, memory) };
         PlannedJob { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }
     }
 }
@@ -209,7 +209,7 @@ impl Benchmark for TrainSweep {
                 resumed.map(|it| format!("{}: resuming from checkpoint {}", job.title, it.file.display()));
             jobs.push(PlannedJob { checkpoint, announcement, ..job });
             if let Some(train) = baseline {
-                let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
+                let run = RunName { baseline: true, strategy: train.strategy.strategy, ..run };
                 let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
                 jobs.push(self.job(run, train, self.sweep.files(run)?));
             }
@@ -255,7 +255,7 @@ impl Resumable for TrainSweep {
         // Trace settings are not a condition: they do not change what a run measures.
         let train = TrainConfig { save: None, record: None, trace: TraceConfig::default(), ..self.train.clone() };
         let mut conditions = self.sweep.conditions(context, option_table::settings(&train));
-        conditions.insert(STRATEGY.to_owned(), joined(&self.sweep.axes.kv_stores, ","));
+        conditions.insert(STRATEGY.to_owned(), joined(&self.sweep.axes.strategies, ","));
         let over = &self.search.over;
         if !over.is_empty() {
             conditions.insert("--autotune-over".to_owned(), joined(over, " "));
@@ -312,9 +312,10 @@ impl Resumable for TrainSweep {
                     .to_owned(),
             );
         }
-        let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
-        if axes.kv_stores.iter().any(is_shared) {
-            lines.push("1n1g is measured once, with ring, and is the base of all strategies".to_owned());
+        let is_shared =
+            |strategy: &Strategy| axes.cases.iter().any(|case| axes.is_left_to_all_reduce(*strategy, *case));
+        if axes.strategies.iter().any(is_shared) {
+            lines.push("1n1g is measured once, with all-reduce, and is the base of all strategies".to_owned());
         }
         if self.ddp_suite {
             let is_alone = sweep.axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());

@@ -2,9 +2,9 @@
 //! that have no run.
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ringmark_core::benchmark::kv_store::{self, KvStoreConfig};
+use ringmark_core::benchmark::strategy::{self, StrategyConfig};
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{DeviceChoice, KvStore};
+use ringmark_core::dimension::{DeviceChoice, Strategy};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::usage::usage;
 
@@ -15,26 +15,26 @@ use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 
 /// Checks the runs of a sweep; `ddp_suite` adds those of PyTorch's DDP suite.
 pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, ddp_suite: bool) -> anyhow::Result<()> {
-    let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
+    let strategies = strategy_search::all_strategies(&sweep.axes.strategies, &search.over);
     let device = if sweep.is_known_to_use_cpu { DeviceChoice::Cpu } else { train.device };
-    for Point { model, dtype, batch, kv_store } in sweep.axes.points() {
-        let kv_store = point_kv_store(train, &kv_stores, kv_store);
-        TrainConfig { model, dtype, device, kv_store, ..train.with_batch(batch) }.validate().map_err(usage)?;
+    for Point { model, dtype, batch, strategy } in sweep.axes.points() {
+        let strategy = point_strategy(train, &strategies, strategy);
+        TrainConfig { model, dtype, device, strategy, ..train.with_batch(batch) }.validate().map_err(usage)?;
     }
     let ranks = sweep.axes.cases.iter().map(|case| case.ranks()).max().unwrap_or_default();
     train.inject.map_or(Ok(()), |fault| fault.check(ranks)).map_err(usage)?;
-    kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
+    strategy::check_cases(&strategies, &sweep.axes.cases).map_err(usage)?;
     check_axes(sweep, train).map_err(usage)?;
     // Other hosts may have a file that this machine lacks.
     let is_here = sweep.launch.hosts.all().iter().all(|host| host.name == "localhost");
     if let Some(init) = train.init.as_ref().filter(|init| is_here && !init.exists()) {
         bail!(usage(anyhow!("--init {}: file not found: correct the path", init.display())));
     }
-    for RunName { case, model, batch, kv_store, .. } in sweep.axes.runs() {
-        let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
-        for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
-            let kv_store = point_kv_store(train, &kv_stores, *kv_store).for_case(case);
-            kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
+    for RunName { case, model, batch, strategy, .. } in sweep.axes.runs() {
+        let is_searched = |other: &&Strategy| !sweep.axes.strategies.contains(other);
+        for strategy in strategies.iter().filter(is_searched).chain([&strategy]) {
+            let strategy = point_strategy(train, &strategies, *strategy).for_case(case);
+            strategy.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
         }
         let of_case = TrainConfig { model, ..train.with_batch(batch) }.on_ranks(case.ranks());
         let of_case = of_case.with_context(|| format!("{case}")).map_err(usage)?;
@@ -46,11 +46,11 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
     check_search(sweep, train, search, ddp_suite).map_err(usage)?;
     if ddp_suite {
         suite::check(train).map_err(usage)?;
-        let kv_stores = &sweep.axes.kv_stores;
+        let strategies = &sweep.axes.strategies;
         let what = "--suite ddp supports one strategy";
-        let joined = joined(kv_stores, ",");
+        let joined = joined(strategies, ",");
         let advice = format!("{what}, but --strategies has {joined}: choose one with --strategy");
-        ensure!(kv_stores.len() <= 1, usage(anyhow!(advice)));
+        ensure!(strategies.len() <= 1, usage(anyhow!(advice)));
     }
     Ok(())
 }
@@ -62,12 +62,12 @@ pub fn check_epochs(sweep: &AxesSweep, train: &TrainConfig, items: Option<u64>) 
     sweep.axes.cases.iter().try_for_each(|case| of_case(case.ranks())).map_err(usage)
 }
 
-/// Returns the kv-store options to check for a point. If none of `all` kv-stores has servers, server options are kept
+/// Returns the strategy options to check for a point. If none of `all` strategies has servers, server options are kept
 /// so that they are rejected.
-fn point_kv_store(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
-    match all.iter().any(|kv_store| kv_store.has_servers()) {
-        true => train.kv_store.for_axis(kv_store),
-        false => KvStoreConfig { kv_store, ..train.kv_store },
+fn point_strategy(train: &TrainConfig, all: &[Strategy], strategy: Strategy) -> StrategyConfig {
+    match all.iter().any(|strategy| strategy.has_servers()) {
+        true => train.strategy.for_axis(strategy),
+        false => StrategyConfig { strategy, ..train.strategy },
     }
 }
 
@@ -88,28 +88,28 @@ fn check_search(
     if search.over.is_empty() {
         return Ok(());
     }
-    let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
+    let Axes { models, dtypes, batch_sizes, strategies, .. } = &sweep.axes;
     strategy_search::reject_several_values(&[
         ("--suite ddp", ddp_suite),
         ("all --models but one", models.len() > 1),
         ("all --dtypes but one", dtypes.len() > 1),
         ("all --batch-sizes but one", batch_sizes.has_several()),
         ("--batch-size auto", matches!(batch_sizes, BatchSizes::Largest { .. })),
-        ("--strategies, and name those to be tried by --autotune-over strategy=..,", kv_stores.len() > 1),
+        ("--strategies, and name those to be tried by --autotune-over strategy=..,", strategies.len() > 1),
     ])?;
     search.check(train, &sweep.axes.cases)
 }
 
-/// Rejects several kv-stores if only one is possible, a kv-store without runs, and a batch size that no trial can find.
+/// Rejects several strategies if only one is possible, a strategy without runs, and a batch size that no trial can find.
 fn check_axes(sweep: &AxesSweep, train: &TrainConfig) -> anyhow::Result<()> {
-    let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
-    reject_duplicates("--strategies", kv_stores, "")?;
-    let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
-    if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
+    let Axes { strategies, cases, batch_sizes, .. } = &sweep.axes;
+    reject_duplicates("--strategies", strategies, "")?;
+    let has_runs = |strategy: &Strategy| cases.iter().any(|case| !sweep.axes.is_left_to_all_reduce(*strategy, *case));
+    if let Some(strategy) = strategies.iter().find(|strategy| !has_runs(strategy)) {
         bail!(
-            "--strategies {} with --cases {}: one rank exchanges nothing and runs as ring, so {kv_store} would have no \
-             run: add a case of several ranks, or omit ring",
-            joined(kv_stores, ","),
+            "--strategies {} with --cases {}: one rank exchanges nothing and runs as all-reduce, so {strategy} would \
+             have no run: add a case of several ranks, or omit all-reduce",
+            joined(strategies, ","),
             joined(cases, ",")
         );
     }
@@ -119,10 +119,10 @@ fn check_axes(sweep: &AxesSweep, train: &TrainConfig) -> anyhow::Result<()> {
          any batch do: give --batch-size a number, or omit --micro-batch"
     );
     ensure!(
-        kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
+        strategies.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
         "--batch-size auto finds the largest batch of one strategy, but --strategies has {}: choose one with \
          --strategy, or give --batch-size a number",
-        joined(kv_stores, ",")
+        joined(strategies, ",")
     );
     Ok(())
 }

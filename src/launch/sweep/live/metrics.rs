@@ -154,7 +154,7 @@ fn labels(job: &JobProgress) -> Labels {
         ("dtype", run.dtype.to_string()),
         ("batch_size", run.batch.size.number().to_string()),
         ("case", run.case.to_string()),
-        ("kv_store", run.kv_store.to_string()),
+        ("strategy", run.strategy.to_string()),
         ("run", run.run.to_string()),
     ];
     if run.baseline {
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn every_metric_has_its_labels() {
         let text = text(&progress());
-        let run = "model=\"resnet50_v1b\",dtype=\"fp32\",batch_size=\"8\",case=\"2n2g\",kv_store=\"ring\",run=\"3\"";
+        let run =
+            "model=\"resnet50_v1b\",dtype=\"fp32\",batch_size=\"8\",case=\"2n2g\",strategy=\"all-reduce\",run=\"3\"";
         for line in [
             "ringmark_sweep_seconds_left{benchmark=\"train\"} 370".to_owned(),
             "# TYPE ringmark_runs_finished_total counter\nringmark_runs_finished_total{benchmark=\"train\"} 2"

@@ -159,7 +159,13 @@ impl<B: Benchmark> JobRunner<'_, B> {
         ledger: Option<&mut Ledger>,
     ) -> JobOutcome<B::Figures> {
         let record = launch.read_record(self.launch.starter, B::Record::read);
-        let failure = failure_of(self.launch.starter, end, &record);
+        let failure = match (end, &record) {
+            (ProcessOutcome::Stopped(reason), Ok(record)) if record.failure().is_none() => {
+                print_error(&format!("warning: the run was complete when its ranks were stopped: {reason}"));
+                None
+            }
+            _ => failure_of(self.launch.starter, end, &record),
+        };
         let record = match record {
             Ok(record) => record,
             Err(missing) => {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use ringmark_core::benchmark::{BenchmarkKind, Record};
-use ringmark_core::dimension::{BatchShape, BatchSize, Bytes, Case, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, BatchSize, Bytes, Case, Dtype, Model, Strategy};
 use ringmark_core::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
@@ -61,15 +61,15 @@ pub fn resolved<R: Record>(
     };
     let points = sweep.axes.points();
     let points = points.iter().map(|point| ((point.model, point.dtype), point.batch.size.number()));
-    // `ringmark sweep` requires exactly one kv-store here.
-    let kv_store = sweep.axes.kv_stores.first().copied().unwrap_or(KvStore::Ring);
+    // `ringmark sweep` requires exactly one strategy here.
+    let strategy = sweep.axes.strategies.first().copied().unwrap_or(Strategy::AllReduce);
     let mut is_first = true;
     for ((model, dtype), first) in points.collect::<BTreeMap<_, u32>>() {
         if found.contains_key(&(model, dtype)) {
             continue;
         }
         let case = densest_case(&sweep.axes.cases);
-        let search = BatchSearch::<R> { sweep, kind, job, live, model, dtype, kv_store, case, record: PhantomData };
+        let search = BatchSearch::<R> { sweep, kind, job, live, model, dtype, strategy, case, record: PhantomData };
         let batch_size = search.run(first, &mut is_first, printer)?;
         found.insert((model, dtype), batch_size);
     }
@@ -92,7 +92,7 @@ struct BatchSearch<'a, R> {
     live: &'a Live,
     model: Model,
     dtype: Dtype,
-    kv_store: KvStore,
+    strategy: Strategy,
     case: Case,
     record: PhantomData<R>,
 }
@@ -125,10 +125,10 @@ impl<R: Record> BatchSearch<'_, R> {
     }
 
     fn name(&self, batch_size: u32) -> RunName {
-        let BatchSearch { case, model, dtype, kv_store, .. } = *self;
+        let BatchSearch { case, model, dtype, strategy, .. } = *self;
         let sequence_length = self.sweep.axes.lengths_of(model).into_iter().flatten().next();
         let batch = BatchShape { size: BatchSize::PerRank(batch_size), sequence_length };
-        RunName { baseline: false, case, model, batch, dtype, kv_store, run: 1 }
+        RunName { baseline: false, case, model, batch, dtype, strategy, run: 1 }
     }
 
     /// Returns the memory of a host that one image needs, independent of the batch size; `None` on GPUs.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::train::{AutotuneLog, Fault, Row, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepRecord};
-use ringmark_core::dimension::{Bytes, Case, KvStore, Seconds};
+use ringmark_core::dimension::{Bytes, Case, Seconds, Strategy};
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{RunName, STRATEGY_TRIALS};
 use ringmark_core::options::usage::usage;
@@ -116,12 +116,12 @@ impl StrategySearch {
     }
 }
 
-/// Removes settings that the kv-store does not use: servers, and the search inside a run, which only applies to
-/// uncompressed buckets of the `ring` kv-store.
+/// Removes settings that the strategy does not use: servers, and the search inside a run, which only applies to
+/// uncompressed buckets of the `all-reduce` strategy.
 fn normalize(config: TrainConfig) -> anyhow::Result<TrainConfig> {
-    let kv_store = config.kv_store.kv_store;
-    let has_search = kv_store.is_ring() && config.gradient_compression.is_none();
-    Ok(TrainConfig { kv_store: config.kv_store.for_axis(kv_store), autotune: config.autotune && has_search, ..config })
+    let strategy = config.strategy.strategy;
+    let has_search = strategy.is_all_reduce() && config.gradient_compression.is_none();
+    Ok(TrainConfig { strategy: config.strategy.for_axis(strategy), autotune: config.autotune && has_search, ..config })
 }
 
 /// Returns the case with the most communication.
@@ -182,14 +182,14 @@ impl StrategyTrials<'_> {
     fn attempt(&mut self, config: &TrainConfig, title: String) -> anyhow::Result<bool> {
         let AxesSweep { axes, launch, out, .. } = self.sweep;
         let point = axes.points().into_iter().next().context("sweep has no points")?;
-        let kv_store = config.kv_store.kv_store;
+        let strategy = config.strategy.strategy;
         let run = RunName {
             baseline: false,
             case: largest(&axes.cases),
             model: point.model,
             batch: point.batch,
             dtype: point.dtype,
-            kv_store,
+            strategy,
             run: 1,
         };
         let train = TrainConfig {
@@ -251,8 +251,8 @@ pub fn reject_several_values(several: &[(&str, bool)]) -> anyhow::Result<()> {
     }
 }
 
-/// Returns every kv-store of a sweep: those of its axis and those that are tried.
-pub fn all_kv_stores(axis: &[KvStore], over: &[TunedOption]) -> Vec<KvStore> {
-    let tried = tuned_option::kv_stores(over).into_iter().filter(|kv_store| !axis.contains(kv_store));
+/// Returns every strategy of a sweep: those of its axis and those that are tried.
+pub fn all_strategies(axis: &[Strategy], over: &[TunedOption]) -> Vec<Strategy> {
+    let tried = tuned_option::strategies(over).into_iter().filter(|strategy| !axis.contains(strategy));
     axis.iter().copied().chain(tried).collect()
 }

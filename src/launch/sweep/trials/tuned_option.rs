@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{KvStore, Wire};
+use ringmark_core::dimension::{Strategy, Wire};
 use ringmark_core::options::option_table;
 
 const STRATEGY: &str = "strategy";
@@ -29,11 +29,11 @@ pub struct TunedOption {
 impl FromStr for TunedOption {
     type Err = anyhow::Error;
 
-    /// Parses `strategy=ring,device`.
+    /// Parses `strategy=all-reduce,device`.
     fn from_str(text: &str) -> anyhow::Result<TunedOption> {
         let names = || TUNED.join(", ");
         let Some((name, values)) = text.split_once('=') else {
-            bail!("{text:?} is not NAME=VALUE,..: write it as strategy=ring,device; NAME is one of {}", names())
+            bail!("{text:?} is not NAME=VALUE,..: write it as strategy=all-reduce,device; NAME is one of {}", names())
         };
         let name = match name.trim_start_matches('-') {
             "kv-store" => STRATEGY,
@@ -103,13 +103,13 @@ impl TunedOption {
     }
 }
 
-/// Returns every kv-store among the values of `tuned`.
-pub fn kv_stores(tuned: &[TunedOption]) -> Vec<KvStore> {
+/// Returns every strategy among the values of `tuned`.
+pub fn strategies(tuned: &[TunedOption]) -> Vec<Strategy> {
     let options = tuned.iter().filter(|option| option.name == STRATEGY);
     options.flat_map(|option| &option.values).filter_map(|value| value.parse().ok()).collect()
 }
 
-/// Describes the options' values in `config`: `kv-store device, wire fp32`.
+/// Describes the options' values in `config`: `strategy device, wire fp32`.
 pub fn describe(tuned: &[TunedOption], config: &TrainConfig) -> String {
     let each = tuned.iter().map(|option| (option.name, option.value_in(config)));
     let each = each.map(|(name, value)| match value.as_str() {
@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn tuned_option_round_trips_and_rejects_bad_values() {
-        for text in ["strategy=ring,dist_sync", "bucket-mb=1,25", "gradient-compression=none,2bit:0.5,topk:0.01"] {
+        for text in ["strategy=all-reduce,dist_sync", "bucket-mb=1,25", "gradient-compression=none,2bit:0.5,topk:0.01"]
+        {
             assert_eq!(option(text).to_string(), text);
         }
         assert_eq!(option("--wire=fp16").to_string(), "wire=fp16");
@@ -160,7 +161,7 @@ mod tests {
         ]
         .map(|text| format!("{:#}", text.parse::<TunedOption>().expect_err(text)));
         expect![[r#"
-            "strategy" is not NAME=VALUE,..: write it as strategy=ring,device; NAME is one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+            "strategy" is not NAME=VALUE,..: write it as strategy=all-reduce,device; NAME is one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "batch-size" cannot be tuned: choose one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "backend" cannot be tuned: choose one of strategy, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "wire=fp16,fp16" lists fp16 twice: list it once
@@ -181,7 +182,8 @@ mod tests {
 
     #[test]
     fn chosen_settings_round_trip_through_the_manifest() {
-        let tuned = ["strategy=ring,dist_sync", "hierarchical=on,off", "gradient-compression=none,2bit"].map(option);
+        let tuned =
+            ["strategy=all-reduce,dist_sync", "hierarchical=on,off", "gradient-compression=none,2bit"].map(option);
         let requested = TrainConfig::default();
         let chosen = |values: [(usize, &str); 2]| {
             let apply = |config, (index, value): (usize, &str)| tuned[index].apply(&config, value).expect("a value");
@@ -212,10 +214,10 @@ mod tests {
                 );
             }
         }
-        assert_eq!(chosen_text(&tuned, &requested), "strategy=ring gradient-compression=none");
-        expect!["strategy ring, hierarchical not given, gradient-compression none"]
+        assert_eq!(chosen_text(&tuned, &requested), "strategy=all-reduce gradient-compression=none");
+        expect!["strategy all-reduce, hierarchical not given, gradient-compression none"]
             .assert_eq(&describe(&tuned, &requested));
         assert!(with_chosen(&requested, "strategy").is_err());
-        assert_eq!(kv_stores(&tuned), [KvStore::Ring, KvStore::DistSync]);
+        assert_eq!(strategies(&tuned), [Strategy::AllReduce, Strategy::DistSync]);
     }
 }

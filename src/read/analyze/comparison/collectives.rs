@@ -48,7 +48,7 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
     }
     if matches!(record.config.messages, Messages::Sizes { .. }) {
         // Options that affect only gradients.
-        for of_gradients in ["kv_store", "servers", "key_placement"] {
+        for of_gradients in ["strategy", "servers", "key_placement"] {
             settings.remove(of_gradients);
         }
     }

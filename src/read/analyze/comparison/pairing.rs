@@ -8,7 +8,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::dimension::{Case, Strategy};
 use ringmark_core::options::usage::usage;
 
 use crate::read::analyze::comparison::side::{
@@ -55,10 +55,10 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     tables.pair_matching(|base, test| {
         base.name == test.name && blocking_differences(base, test).is_empty() && base.settings == test.settings
     });
-    // If each side has one kv-store, the kv-store may be the subject of the comparison; otherwise only equal ones are
+    // If each side has one strategy, the strategy may be the subject of the comparison; otherwise only equal ones are
     // paired.
-    let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
-    let is_of_one = |base: &SideGroup, test: &SideGroup| is_one_each || kv_store(base) == kv_store(test);
+    let is_one_each = [base, test].iter().all(|side| strategies(side).len() <= 1);
+    let is_of_one = |base: &SideGroup, test: &SideGroup| is_one_each || strategy(base) == strategy(test);
     tables.pair_matching(|base, test| {
         base.name == test.name && blocking_differences(base, test).is_empty() && is_of_one(base, test)
     });
@@ -102,13 +102,13 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     Ok(pairing)
 }
 
-/// Returns the kv-store, or `None` if the result does not record it.
-fn kv_store(table: &SideGroup) -> Option<&str> {
-    table.settings.get("kv_store").map(String::as_str)
+/// Returns the strategy, or `None` if the result does not record it.
+fn strategy(table: &SideGroup) -> Option<&str> {
+    table.settings.get("strategy").map(String::as_str)
 }
 
-fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
-    side.groups.iter().map(kv_store).collect()
+fn strategies(side: &Side) -> BTreeSet<Option<&str>> {
+    side.groups.iter().map(strategy).collect()
 }
 
 /// Returns the required conditions that differ; a condition that either side does not record is ignored.
@@ -250,7 +250,7 @@ impl Pair<'_> {
     /// cases does not.
     fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
         let table = self.groups[side];
-        kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;
+        strategy(table)?.parse().is_ok_and(Strategy::has_servers).then_some(())?;
         let number = table.settings.get("servers");
         let hosts = |case: &SideCase| Some(case.name.split(' ').next()?.parse::<Case>().ok()?.nodes.to_string());
         self.cases.iter().map(|case| number.cloned().or_else(|| hosts(case[side]))).collect()

@@ -161,7 +161,7 @@ impl Side {
             let others = || self.groups.iter().filter(|other| other.title() == group.title());
             let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
             let settings = group.settings.iter().filter(|(name, value)| differs(name, value));
-            settings.map(|(name, value)| format!("{} {value}", name.replace("kv_store", "strategy"))).collect()
+            settings.map(|(name, value)| format!("{name} {value}")).collect()
         };
         let all: Vec<Vec<String>> = self.groups.iter().map(apart).collect();
         self.groups.iter_mut().zip(all).for_each(|(group, apart)| group.apart = apart);

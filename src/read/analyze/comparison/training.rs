@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm};
-use ringmark_core::dimension::{DeviceKind, KvStore, Seconds};
+use ringmark_core::dimension::{DeviceKind, Seconds, Strategy};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
@@ -35,25 +35,30 @@ pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds missing settings of the exchange, from before there was an option for them. Another program has none.
+/// Adds missing settings of the exchange, from before there was an option for them, and gives the strategy its names of
+/// today. Another program has none.
 fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) -> BTreeMap<String, Value> {
     if settings.contains_key(PROGRAM) {
         return settings;
     }
     if settings.contains_key("bucket_mb") {
-        let ring = KvStore::Ring.keyword();
+        let earlier = settings.remove("kv_store");
+        settings.extend(earlier.map(|strategy| ("strategy".to_owned(), strategy)));
         for (option, value) in [
             ("tail_mb", Value::from(0)),
             ("nccl_algo", NcclAlgorithm::default().keyword().into()),
-            ("kv_store", ring.into()),
+            ("strategy", Strategy::AllReduce.keyword().into()),
         ] {
             settings.entry(option.to_owned()).or_insert(value);
         }
+        if let Some(Value::String(strategy)) = settings.get_mut("strategy") {
+            *strategy = Strategy::name_of_today(strategy);
+        }
         let of = |option: &str| settings.get(option).and_then(Value::as_str);
         let exchange =
-            of("backend").and_then(|backend| backend.parse().ok()).zip(of("kv_store").and_then(|it| it.parse().ok()));
-        if let (None, Some((backend, kv_store)), Some(device)) = (of("hierarchical"), exchange, device) {
-            let exchange = ExchangeConfig { backend, ..ExchangeConfig::default() }.on(device, kv_store);
+            of("backend").and_then(|backend| backend.parse().ok()).zip(of("strategy").and_then(|it| it.parse().ok()));
+        if let (None, Some((backend, strategy)), Some(device)) = (of("hierarchical"), exchange, device) {
+            let exchange = ExchangeConfig { backend, ..ExchangeConfig::default() }.on(device, strategy);
             settings.extend(exchange.hierarchical.map(|it| ("hierarchical".to_owned(), it.keyword().into())));
         }
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
 use ringmark_core::benchmark::optimizer::OptimizerChoice;
 use ringmark_core::dimension::{
-    BackendName, BatchShape, Bytes, Case, DeviceKind, KvStore, Operation, Phase, UnitsPerSecond, Wire,
+    BackendName, BatchShape, Bytes, Case, DeviceKind, Operation, Phase, Strategy, UnitsPerSecond, Wire,
 };
 use ringmark_core::file::run_name::Point;
 use ringmark_core::options::usage::usage;
@@ -15,7 +15,7 @@ use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyMo
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
-use crate::read::analyze::prediction::strategy::{ExchangePart, Strategy};
+use crate::read::analyze::prediction::exchange_pattern::{ExchangePart, ExchangePattern};
 use crate::read::analyze::published::scaling::{Published, PublishedCase};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;
@@ -33,10 +33,10 @@ pub struct Evidence {
     pub title: Vec<String>,
     /// Key of the group in the JSON of `ringmark extract`.
     pub label: String,
-    /// Network, precision, batch size and kv-store.
+    /// Network, precision, batch size and strategy.
     pub point: Point,
-    /// Communication pattern of the kv-store.
-    pub strategy: Strategy,
+    /// Communication pattern of the strategy.
+    pub pattern: ExchangePattern,
     /// Case that efficiency is relative to: 1n1g, or the smallest measured case.
     pub base: Case,
     /// Measured cases by number of ranks; each has at least one run.
@@ -75,8 +75,8 @@ pub struct CaseEvidence {
     pub hiding: f64,
     /// True if the single run is a published median of runs that were not published.
     pub is_median: bool,
-    /// True if this is the single rank of `ring`, which a sweep runs once for all kv-stores.
-    pub is_of_ring: bool,
+    /// True if this is the single rank of `all-reduce`, which a sweep runs once for all strategies.
+    pub is_of_all_reduce: bool,
 }
 
 /// Measured time of one message size.
@@ -90,7 +90,7 @@ pub struct Sample {
 
 impl CaseEvidence {
     fn new(case: Case, runs: Vec<RunStep>, hiding: Option<f64>) -> Option<CaseEvidence> {
-        let mut case = CaseEvidence { case, runs, hiding: f64::NAN, is_median: false, is_of_ring: false };
+        let mut case = CaseEvidence { case, runs, hiding: f64::NAN, is_median: false, is_of_all_reduce: false };
         case.hiding = hiding.or_else(|| Some(BACKWARD * case.steps().median_by_rate()?))?;
         Some(case)
     }
@@ -131,12 +131,12 @@ impl Steps {
 
 impl Evidence {
     /// Returns the evidence of one group with this strategy; `None` if no run counts.
-    pub fn from_group(group: &TrainingGroup, strategy: Strategy) -> Option<Evidence> {
-        let case = |case| case_evidence(group, case, strategy.hiding_phases());
-        let of_ring = group.common_base.as_deref().and_then(case);
-        let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
+    pub fn from_group(group: &TrainingGroup, pattern: ExchangePattern) -> Option<Evidence> {
+        let case = |case| case_evidence(group, case, pattern.hiding_phases());
+        let of_all_reduce = group.common_base.as_deref().and_then(case);
+        let of_all_reduce = of_all_reduce.map(|single| CaseEvidence { is_of_all_reduce: true, ..single });
         let own = group.cases.iter().filter_map(case);
-        let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
+        let cases: Vec<CaseEvidence> = of_all_reduce.into_iter().chain(own).collect();
         // The largest case: a single rank reduces nothing.
         let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
         let buckets = recorded.map_or_else(Vec::new, |recorded| recorded.facts.buckets.clone());
@@ -152,7 +152,7 @@ impl Evidence {
             title: title(group),
             label: group.label.clone(),
             point: group.conditions.point,
-            strategy,
+            pattern,
             base: group.base?,
             cases,
             is_unreliable: !group.assessment().is_reliable(),
@@ -184,9 +184,9 @@ impl Evidence {
                 model: row.model,
                 batch: BatchShape::per_rank(row.batch_size),
                 dtype: row.dtype,
-                kv_store: KvStore::Ring,
+                strategy: Strategy::AllReduce,
             },
-            strategy: Strategy::AllReduce,
+            pattern: ExchangePattern::AllReduce,
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
             is_unreliable: false,
@@ -206,7 +206,7 @@ impl Evidence {
     /// those of the runs.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
         for (case, record) in
-            records.iter().filter(|(_, record)| self.strategy.operations().contains(&record.config.operation))
+            records.iter().filter(|(_, record)| self.pattern.operations().contains(&record.config.operation))
         {
             self.check(record)
                 .with_context(|| format!("the bandwidth of {case} does not apply to {}", self.label))
@@ -224,7 +224,7 @@ impl Evidence {
         }
         let wire = record.config.exchange.wire;
         if self.conditions.is_some() {
-            let (expected, level) = (self.wire(), if self.strategy.is_hybrid() { " between hosts" } else { "" });
+            let (expected, level) = (self.wire(), if self.pattern.is_hybrid() { " between hosts" } else { "" });
             ensure!(
                 wire == expected,
                 "it sent {wire}, but the runs sent {expected}{level}: measure with --wire {expected}"
@@ -239,10 +239,10 @@ impl Evidence {
             compression.is_none(),
             "it used --gradient-compression {compression}, but predictions assume uncompressed sums: measure without it"
         );
-        let kv_store = record.config.kv_store.kv_store;
+        let strategy = record.config.strategy.strategy;
         ensure!(
-            kv_store == KvStore::Ring,
-            "it used --strategy {kv_store}, but predictions need the time of a collective: measure without --strategy"
+            strategy == Strategy::AllReduce,
+            "it used --strategy {strategy}, but predictions need the time of a collective: measure without --strategy"
         );
         match self.backend {
             Some(backend) if backend != record.backend => bail!(
@@ -268,17 +268,17 @@ impl Evidence {
         self.case(self.base).and_then(CaseEvidence::phases).map_or(0.0, |base| base.mean(part))
     }
 
-    /// Returns the number of servers of a case; `None` if it has none, as the single rank of `ring`.
+    /// Returns the number of servers of a case; `None` if it has none, as the single rank of `all-reduce`.
     pub fn servers(&self, case: Case) -> Option<u32> {
-        let is_own = self.case(case).is_none_or(|measured| !measured.is_of_ring);
-        self.strategy.server_number(case).filter(|_| is_own)
+        let is_own = self.case(case).is_none_or(|measured| !measured.is_of_all_reduce);
+        self.pattern.server_number(case).filter(|_| is_own)
     }
 
-    /// Returns the kv-store of the base.
-    pub fn base_kv_store(&self) -> KvStore {
+    /// Returns the strategy of the base.
+    pub fn base_strategy(&self) -> Strategy {
         match self.case(self.base) {
-            Some(base) if base.is_of_ring => KvStore::Ring,
-            _ => self.point.kv_store,
+            Some(base) if base.is_of_all_reduce => Strategy::AllReduce,
+            _ => self.point.strategy,
         }
     }
 
@@ -304,18 +304,18 @@ impl Evidence {
         Some(Evidence { straggler: None, ..rest })
     }
 
-    /// Returns the wire format of the gradients between hosts. Those of `hybrid` are sums of parts, which keep fp32.
+    /// Returns the wire format of the gradients between hosts. Those of `hsdp` are sums of parts, which keep fp32.
     fn wire(&self) -> Wire {
-        self.conditions.filter(|_| !self.strategy.is_hybrid()).map_or(Wire::Fp32, |(_, wire)| wire)
+        self.conditions.filter(|_| !self.pattern.is_hybrid()).map_or(Wire::Fp32, |(_, wire)| wire)
     }
 
     /// Returns the cost of these parts of the exchange in a case.
     pub fn cost(&self, case: Case, parts: &[ExchangePart]) -> Cost {
         let whole = [self.point.model.facts().gradient_bytes()];
         let buckets = if self.buckets.is_empty() { &whole[..] } else { &self.buckets };
-        let messages = parts.iter().flat_map(|part| self.strategy.messages(*part, buckets, self.wire()));
+        let messages = parts.iter().flat_map(|part| self.pattern.messages(*part, buckets, self.wire()));
         let messages: Vec<Bytes> = messages.collect();
-        if !self.strategy.is_hybrid() {
+        if !self.pattern.is_hybrid() {
             return self.exchange.half_cost(case, &messages);
         }
         // The ranks of a host share its link: each sends its parts to the same rank of the other hosts.
@@ -327,10 +327,10 @@ impl Evidence {
 
     /// Returns the cost of the whole exchange in a case.
     pub fn whole_cost(&self, case: Case) -> Cost {
-        match self.strategy {
+        match self.pattern {
             // The gather that follows the update is the first of the next forward.
-            Strategy::Shards { gathers: 1.., .. } => self.cost(case, &[ExchangePart::Transfer]),
-            _ => self.cost(case, self.strategy.exchange_parts()),
+            ExchangePattern::Shards { gathers: 1.., .. } => self.cost(case, &[ExchangePart::Transfer]),
+            _ => self.cost(case, self.pattern.exchange_parts()),
         }
     }
 

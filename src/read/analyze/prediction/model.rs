@@ -33,7 +33,7 @@
 //! all-reduce, or without a line those of shards. The exchange inside a host may also hide a part of it. The optimizer phase is unchanged: the update of a part,
 //! and the start of a gather inside the host.
 //!
-//! Owners and servers are handled by [`kv_store_model`], with the same margins and band; the wait may grow in proportion
+//! Owners and servers are handled by [`strategy_model`], with the same margins and band; the wait may grow in proportion
 //! to the exchange.
 //!
 //! Measured steps are reported as medians over runs, as everywhere. Growing parts use means, because the parts of a
@@ -51,12 +51,12 @@ use ringmark_core::stats::allreduce_model::{
 use ringmark_core::stats::run_values::RunValues;
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
-use crate::read::analyze::prediction::kv_store_model;
+use crate::read::analyze::prediction::exchange_pattern::ExchangePart;
 use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
 use crate::read::analyze::prediction::step_parts::{
     self, COMPUTE, INPUT, Limit, PredictedStep, TRANSFER, Updates, WAITING, finite,
 };
-use crate::read::analyze::prediction::strategy::ExchangePart;
+use crate::read::analyze::prediction::strategy_model;
 
 /// Ratio to the largest measured number of ranks above which a prediction has a warning.
 pub const FAR: u32 = 8;
@@ -86,7 +86,7 @@ impl Prediction {
 
 /// Predicts a case, or returns the measurement if there is one.
 pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
-    match evidence.case(case).filter(|_| evidence.strategy.is_as_measured(case)) {
+    match evidence.case(case).filter(|_| evidence.pattern.is_as_measured(case)) {
         Some(measured) => Ok(as_measured(evidence, measured)),
         None => from_smaller(evidence, case),
     }
@@ -118,20 +118,18 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         return Err(level_not_measured(evidence, case));
     };
     let grown = match reference.phases() {
-        Some(phases) if evidence.strategy.has_collectives() => {
-            with_records(evidence, case, reference, &phases, &hosts)?
-        }
-        Some(phases) => kv_store_model::grown(evidence, case, reference, &phases, &hosts),
+        Some(phases) if evidence.pattern.has_collectives() => with_records(evidence, case, reference, &phases, &hosts)?,
+        Some(phases) => strategy_model::grown(evidence, case, reference, &phases, &hosts),
         None => without_records(evidence, case, reference, &hosts)?,
     };
     let predicted = prediction(evidence, case, grown.step);
     Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
 }
 
-/// Returns the exposed exchange inside one host with as many ranks as in `case`, which `hybrid` has on any number of hosts;
+/// Returns the exposed exchange inside one host with as many ranks as in `case`, which `hsdp` has on any number of hosts;
 /// `None` for other strategies.
 fn inside_host(evidence: &Evidence, case: Case) -> Result<Option<RunValues>, Refusal> {
-    if !evidence.strategy.is_hybrid() {
+    if !evidence.pattern.is_hybrid() {
         return Ok(None);
     }
     let one = Case { nodes: 1, ..case };
@@ -154,7 +152,7 @@ fn with_records(
 ) -> Result<PredictedStep, Refusal> {
     let line = evidence.between(case.gpus_per_node);
     let [before, after] = [reference.case, case].map(|case| Updates::new(evidence, case));
-    let parts = evidence.strategy.exchange_parts();
+    let parts = evidence.pattern.exchange_parts();
     let inside = inside_host(evidence, case)?;
     // If several hosts save time, the saving is assumed not to grow.
     let fixed = inside.as_ref().map_or(0.0, |inside| inside.mean().min(of_reference.mean(TRANSFER)));
@@ -183,7 +181,7 @@ fn with_records(
     }
     let cost = evidence.whole_cost(case);
     let limit = match line {
-        None if evidence.strategy.has_shards() => Limit::Exchange,
+        None if evidence.pattern.has_shards() => Limit::Exchange,
         None => Limit::Transfer,
         Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
         Some(_) => Limit::Bandwidth,
@@ -255,7 +253,7 @@ fn grown_transfer(
     });
     let hiding = if part == ExchangePart::Transfer { reference.hiding } else { 0.0 };
     let mut without_line = exposed_without_line(values.mean(), hiding, before, smaller, after);
-    if evidence.strategy.divides_buckets() {
+    if evidence.pattern.divides_buckets() {
         // Copies inside a host do not grow.
         let Band { low, high, .. } = without_line.or(Band::at(values.mean()));
         without_line = Band::between(low, high);

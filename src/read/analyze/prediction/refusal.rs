@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyze::prediction::evidence::Evidence;
-use crate::read::analyze::prediction::strategy::Strategy;
+use crate::read::analyze::prediction::exchange_pattern::ExchangePattern;
 
 /// Reason for a missing prediction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -107,15 +107,15 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let (nodes, _) = most(missing.iter());
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts(&[], nodes, case.gpus_per_node)) } else { String::new() };
     let servers = servers(evidence, Case { nodes, ..case });
-    let Point { model, batch, dtype, kv_store } = evidence.point;
+    let Point { model, batch, dtype, strategy } = evidence.point;
     // The default is left out.
     let model = if model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
-    let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --strategy {kv_store}") };
+    let strategy = if strategy.is_all_reduce() { String::new() } else { format!(" --strategy {strategy}") };
     let size = batch.size.number();
     let length = batch.sequence_length.map(|tokens| format!(" --sequence-length {tokens}")).unwrap_or_default();
     let command = format!(
-        "ringmark sweep --cases {cases}{model} --batch-size {size}{length} --dtype {dtype}{kv_store}{servers}{hosts}"
+        "ringmark sweep --cases {cases}{model} --batch-size {size}{length} --dtype {dtype}{strategy}{servers}{hosts}"
     );
     Refusal { case, why, command }
 }
@@ -123,7 +123,7 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
 /// Returns the options for the same number of servers on the same kind of hosts as measured. Runs with other servers
 /// would be in a separate table.
 fn servers(evidence: &Evidence, largest: Case) -> String {
-    let Strategy::Servers(setup) = &evidence.strategy else { return String::new() };
+    let ExchangePattern::Servers(setup) = &evidence.pattern else { return String::new() };
     let number = setup.number.map_or_else(String::new, |number| format!(" --servers {number}"));
     let name = match (setup.are_on_rank_hosts, setup.shared_hosts) {
         (false, _) => "SERVER",

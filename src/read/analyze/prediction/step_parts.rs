@@ -7,14 +7,14 @@ use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyze::prediction::evidence::{Evidence, Part, Steps};
-use crate::read::analyze::prediction::strategy::ExchangePart;
+use crate::read::analyze::prediction::exchange_pattern::ExchangePart;
 
 /// Main cause of the efficiency loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Forward and backward, which share host resources with other ranks.
     Compute,
-    /// Everything within a host, if records do not split it; with `hybrid`, the exposed exchange in it.
+    /// Everything within a host, if records do not split it; with `hsdp`, the exposed exchange in it.
     Host,
     /// All-reduce not hidden by backward, mostly bandwidth.
     Bandwidth,
@@ -65,7 +65,7 @@ pub struct Updates {
 impl Updates {
     /// Estimates the updates of a case from that of the single rank.
     pub fn new(evidence: &Evidence, case: Case) -> Updates {
-        let [share, share_of_base] = [case, evidence.base].map(|case| evidence.strategy.largest_share(case));
+        let [share, share_of_base] = [case, evidence.base].map(|case| evidence.pattern.largest_share(case));
         Updates { whole: evidence.base_mean(OPTIMIZER), share, share_of_base }
     }
 

@@ -190,14 +190,14 @@ pub fn rates(models: &BTreeSet<Model>) -> Vec<PublishedRate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringmark_core::dimension::KvStore;
+    use ringmark_core::dimension::Strategy;
     use ringmark_core::stats::scaling::speedup;
     use ringmark_core::stats::summary::median;
 
     #[test]
     fn differences_are_those_of_the_most_similar_group() {
         let of_model = |model, dtype, batch_size, reads_images| {
-            let point = Point { model, batch: BatchShape::per_rank(batch_size), dtype, kv_store: KvStore::Ring };
+            let point = Point { model, batch: BatchShape::per_rank(batch_size), dtype, strategy: Strategy::AllReduce };
             MeasuredConditions { point, reads_images }
         };
         let own = |dtype, batch_size, reads_images| of_model(Model::Resnet50V1b, dtype, batch_size, reads_images);

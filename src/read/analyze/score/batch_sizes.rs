@@ -1,6 +1,6 @@
 //! Scoring runs as series by batch size, in the same form as those of training.
 
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::Strategy;
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyze::run_group::RunGroup;
@@ -33,7 +33,7 @@ pub fn table(group: &ScoreGroup) -> BatchTable {
         device: group.device(),
         devices: devices_text(&group.device_names(), &group.threads(), group.device()),
         image_size: group.conditions.as_ref().and_then(|conditions| conditions.config.image_size),
-        kv_store: KvStore::Ring,
+        strategy: Strategy::AllReduce,
         is_quick: group.is_quick(),
         settings: group.settings(),
         series: lines.map(line).collect(),

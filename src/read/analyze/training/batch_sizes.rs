@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{BatchShape, Case, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, Case, Dtype, Model, Strategy};
 use ringmark_core::file::run_name::Point;
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
@@ -38,8 +38,8 @@ pub fn tables<'a>(groups: &'a [TrainingGroup], shortages: &[Shortage]) -> Vec<(B
     tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
 }
 
-fn line_of(group: &TrainingGroup) -> (Model, Dtype, KvStore) {
-    (group.conditions.point.model, group.conditions.point.dtype, group.conditions.point.kv_store)
+fn line_of(group: &TrainingGroup) -> (Model, Dtype, Strategy) {
+    (group.conditions.point.model, group.conditions.point.dtype, group.conditions.point.strategy)
 }
 
 /// Returns the conditions with defaults for everything that may differ between the series of a table.
@@ -63,7 +63,7 @@ fn without_axes(conditions: &GroupConditions) -> GroupConditions {
     });
     let batch =
         BatchShape { size: conditions.point.batch.size.with_number(defaults.batch_size), sequence_length: None };
-    let point = Point { model, dtype: defaults.dtype, batch, kv_store: conditions.point.kv_store };
+    let point = Point { model, dtype: defaults.dtype, batch, strategy: conditions.point.strategy };
     GroupConditions { point, recorded, tool: conditions.tool }
 }
 
@@ -94,7 +94,7 @@ fn table(shared: &GroupConditions, groups: &[&TrainingGroup]) -> BatchTable {
         device,
         devices: environment::devices_text(&names, &threads, device),
         image_size: recorded.and_then(|recorded| recorded.config.image_size),
-        kv_store: shared.point.kv_store,
+        strategy: shared.point.strategy,
         is_quick: recorded.is_some_and(|recorded| recorded.profile == RunProfile::Quick),
         settings,
         series: series.into_iter().map(line).collect(),

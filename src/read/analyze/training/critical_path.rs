@@ -4,9 +4,9 @@
 //! The update of the last rank waits for the last bucket. The sum of a bucket waits for the rank whose gradient was
 //! last, or for the sum of the bucket before it, or (without overlap) for all of backward. The gradient waits for the
 //! layers of that rank's backward pass, and these for its forward pass, which may both wait for weights of other ranks.
-//! With an asynchronous kv-store, no rank waits for another.
+//! With an asynchronous strategy, no rank waits for another.
 
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::Strategy;
 use ringmark_core::number_text::three_digits;
 use ringmark_core::trace::span::WAIT_FOR_WEIGHTS;
 use ringmark_core::trace::{Lane, RankTrace, Span, Timeline, iteration_ranges};
@@ -65,7 +65,7 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let soon = (AT_ONCE * length) as i64;
     let buckets = Buckets::new(timeline, iteration);
     // Asynchronous ranks do not delay each other.
-    let waits = !timeline.kv_store.is_some_and(KvStore::is_asynchronous);
+    let waits = !timeline.strategy.is_some_and(Strategy::is_asynchronous);
     let Some((number, end)) = buckets.last_before(last, update.begin_ns + soon).filter(|_| waits) else {
         let phases = steps(last).iter().map(|phase| span(last, &phase.name, phase.begin_ns, phase.end_ns())).collect();
         return Some(CriticalPath { iteration, spans: phases, limited_by: None });
@@ -260,7 +260,7 @@ mod tests {
         Timeline {
             title: String::new(),
             began_unix_seconds: 0.0,
-            kv_store: Some(KvStore::Ring),
+            strategy: Some(Strategy::AllReduce),
             exchange: "nccl".to_owned(),
             arrays: Vec::new(),
             ranks: vec![rank(0), rank(1)],
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn asynchronous_ranks_have_no_critical_rank() {
-        let timeline = Timeline { kv_store: Some(KvStore::DistAsync), ..timeline(10_000) };
+        let timeline = Timeline { strategy: Some(Strategy::DistAsync), ..timeline(10_000) };
         let path = find(&timeline, 3).expect("a path");
         assert_eq!((path.spans.len(), path.limited_by), (4, None));
     }

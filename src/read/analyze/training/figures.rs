@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::train::{Recompute, RunRecord};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{
-    BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, Phase, SampleSize, Seconds, UnitsPerSecond,
+    BatchSize, Case, DeviceChoice, PASSES_OF_TRAINING, Phase, SampleSize, Seconds, Strategy, UnitsPerSecond,
 };
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
@@ -48,7 +48,7 @@ pub struct TrainingGroup {
     pub warmup: BTreeSet<usize>,
     /// Case that speedup and efficiency are relative to; `None` if no run counts.
     pub base: Option<Case>,
-    /// Single rank of `ring` from the same sweep, which is the base if the group has no single rank of its own.
+    /// Single rank of `all-reduce` from the same sweep, which is the base if the group has no single rank of its own.
     pub common_base: Option<Box<TrainingCase>>,
     /// Cases, by ranks, then nodes.
     pub cases: Vec<TrainingCase>,
@@ -201,16 +201,16 @@ impl TrainingGroup {
         self.common_base.as_deref().or_else(|| self.case(self.base?))
     }
 
-    /// Returns the kv-store of the base case.
-    pub fn base_kv_store(&self) -> Option<KvStore> {
-        let own = self.conditions.point.kv_store;
-        self.base.map(|_| if self.common_base.is_some() { KvStore::Ring } else { own })
+    /// Returns the strategy of the base case.
+    pub fn base_strategy(&self) -> Option<Strategy> {
+        let own = self.conditions.point.strategy;
+        self.base.map(|_| if self.common_base.is_some() { Strategy::AllReduce } else { own })
     }
 
-    /// Returns the name of the base: `1n1g`, or `1n1g of ring` if it belongs to another table.
+    /// Returns the name of the base: `1n1g`, or `1n1g of all-reduce` if it belongs to another table.
     pub fn base_text(&self) -> Option<String> {
-        let of_ring = if self.common_base.is_some() { " of ring" } else { "" };
-        self.base.map(|base| format!("{base}{of_ring}"))
+        let of_all_reduce = if self.common_base.is_some() { " of all-reduce" } else { "" };
+        self.base.map(|base| format!("{base}{of_all_reduce}"))
     }
 
     /// Returns the runs of a case.
@@ -218,13 +218,13 @@ impl TrainingGroup {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
-    /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.
-    fn compute_figures(&mut self, of_ring: Option<TrainingCase>, sweep_facts: &SweepFacts) {
+    /// Computes the figures. The base is the single rank of `all-reduce` unless the group has a single rank of its own.
+    fn compute_figures(&mut self, of_all_reduce: Option<TrainingCase>, sweep_facts: &SweepFacts) {
         // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
         let own = self.cases.iter().find_map(Base::from_case);
-        let of_ring = of_ring.filter(|_| own.as_ref().is_some_and(|own| own.case != Case::SINGLE));
-        let base = of_ring.as_ref().and_then(Base::from_case).or(own);
-        self.common_base = of_ring.map(Box::new);
+        let of_all_reduce = of_all_reduce.filter(|_| own.as_ref().is_some_and(|own| own.case != Case::SINGLE));
+        let base = of_all_reduce.as_ref().and_then(Base::from_case).or(own);
+        self.common_base = of_all_reduce.map(Box::new);
         if let Some(base) = &base {
             for case in &mut self.cases {
                 case.figures = case_figures(case, base);
@@ -257,8 +257,8 @@ impl TrainingGroup {
         let single = self.base_case().filter(|case| case.case == Case::SINGLE);
         let times = single.and_then(|case| case.figures.as_ref()?.times);
         let update_share = times.map(|times| times.phases[Phase::Optimizer].0 / times.step.0);
-        let limit = |kv_store| validity::efficiency_limit(kv_store, update_share);
-        let [limit, limit_of_baseline] = [self.conditions.point.kv_store, KvStore::Ring].map(limit);
+        let limit = |strategy| validity::efficiency_limit(strategy, update_share);
+        let [limit, limit_of_baseline] = [self.conditions.point.strategy, Strategy::AllReduce].map(limit);
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
             case.warn_of_scaling(base, limit, is_base_reliable, sweep_facts);
             if let Some(baseline) = &mut case.baseline {
@@ -276,13 +276,14 @@ pub fn groups(mut runs: Vec<Run>, problems: &mut Vec<Problem>, sweep_facts: &Swe
         grouping::group(runs).into_iter().map(|(conditions, runs)| group_from_runs(conditions, runs)).collect();
     groups
         .iter_mut()
-        .filter(|group| group.conditions.point.kv_store.is_ring())
+        .filter(|group| group.conditions.point.strategy.is_all_reduce())
         .for_each(|group| group.compute_figures(None, sweep_facts));
     for index in 0..groups.len() {
-        if !groups[index].conditions.point.kv_store.is_ring() {
-            let of_ring = groups[index].conditions.with_ring();
-            let ring = groups.iter().find(|group| group.conditions == of_ring);
-            let single = ring.and_then(|ring| ring.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
+        if !groups[index].conditions.point.strategy.is_all_reduce() {
+            let of_all_reduce = groups[index].conditions.with_all_reduce();
+            let all_reduce = groups.iter().find(|group| group.conditions == of_all_reduce);
+            let single =
+                all_reduce.and_then(|group| group.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
             groups[index].compute_figures(single, sweep_facts);
         }
     }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{ProgramConfig, ProgramRun};
-use ringmark_core::dimension::{BatchSize, KvStore};
+use ringmark_core::dimension::{BatchSize, Strategy};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::options::keyword_enum::KeywordEnum;
@@ -21,7 +21,7 @@ use crate::read::load::run::{RecordedConditions, Run};
 /// Conditions that must be equal for two runs to be in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupConditions {
-    /// Point of the sweep, with the kv-store from the record or otherwise from the log's name.
+    /// Point of the sweep, with the strategy from the record or otherwise from the log's name.
     pub point: Point,
     /// Conditions in the records; `None` for runs without one.
     pub recorded: Option<RecordedConditions>,
@@ -36,7 +36,7 @@ impl GroupConditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config = recorded.config.without_exchange();
-            conditions.point.kv_store = recorded.config.kv_store.kv_store;
+            conditions.point.strategy = recorded.config.strategy.strategy;
         }
         conditions
     }
@@ -46,40 +46,40 @@ impl GroupConditions {
         self.recorded.as_ref().map(|recorded| &recorded.config.program).filter(|program| program.is_used())
     }
 
-    /// Returns the same conditions with `ring`.
-    pub fn with_ring(&self) -> GroupConditions {
+    /// Returns the same conditions with `all-reduce`.
+    pub fn with_all_reduce(&self) -> GroupConditions {
         let mut conditions = self.clone();
-        conditions.point.kv_store = KvStore::Ring;
+        conditions.point.strategy = Strategy::AllReduce;
         if let Some(recorded) = &mut conditions.recorded {
-            recorded.config.kv_store = KvStoreConfig::default();
-            recorded.config.exchange = recorded.config.exchange.on(recorded.device, KvStore::Ring);
+            recorded.config.strategy = StrategyConfig::default();
+            recorded.config.exchange = recorded.config.exchange.on(recorded.device, Strategy::AllReduce);
         }
         conditions
     }
 }
 
 /// Groups runs by their conditions; a baseline joins the runs that it belongs to. A run that does not count gets no
-/// table of its own if there is one with its precision, batch size and kv-store: it may have failed before recording
+/// table of its own if there is one with its precision, batch size and strategy: it may have failed before recording
 /// its conditions.
 pub fn group(mut runs: Vec<Run>) -> Vec<(GroupConditions, Vec<Run>)> {
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
     drop_default_servers(&mut runs);
-    let named = |it: &GroupConditions| Point { kv_store: KvStore::Ring, ..it.point };
+    let named = |it: &GroupConditions| Point { strategy: Strategy::AllReduce, ..it.point };
     let rank = |(known, _): (&GroupConditions, &[Run]), (own, run): (&GroupConditions, &Run)| {
         let is_named_alike = named(known) == named(own);
         match &run.outcome {
             _ if known == own || (run.found.name.baseline && known.without_exchange() == *own) => Some(0),
             Err(_) if known.point == own.point => Some(1),
-            // Names from before kv-stores were part of them do not contain any.
-            Err(_) if is_named_alike && own.point.kv_store.is_ring() => Some(2),
+            // Names from before strategies were part of them do not contain any.
+            Err(_) if is_named_alike && own.point.strategy.is_all_reduce() => Some(2),
             _ => None,
         }
     };
     let mut groups = run_group::group(runs, conditions, rank);
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        let Point { model, dtype, batch, kv_store } = conditions.point;
-        (model, dtype, batch, kv_store, recorded, conditions.tool)
+        let Point { model, dtype, batch, strategy } = conditions.point;
+        (model, dtype, batch, strategy, recorded, conditions.tool)
     });
     groups
 }
@@ -88,9 +88,9 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(GroupConditions, Vec<Run>)> {
 /// of a sweep and therefore one condition.
 fn drop_default_servers(runs: &mut [Run]) {
     let with_servers = |run: &Run| {
-        let servers = run.recorded.as_ref()?.conditions.config.kv_store.servers?;
+        let servers = run.recorded.as_ref()?.conditions.config.strategy.servers?;
         let mut without = conditions(run);
-        without.recorded.iter_mut().for_each(|recorded| recorded.config.kv_store.servers = None);
+        without.recorded.iter_mut().for_each(|recorded| recorded.config.strategy.servers = None);
         Some((without, servers, run.found.name.case.nodes))
     };
     let all: Vec<Option<(GroupConditions, u32, u32)>> = runs.iter().map(with_servers).collect();
@@ -99,7 +99,7 @@ fn drop_default_servers(runs: &mut [Run]) {
         let alike = || all.iter().flatten().filter(|(known, ..)| known == own);
         let numbers: BTreeSet<u32> = alike().map(|(_, servers, _)| *servers).collect();
         if numbers.len() > 1 && alike().all(|(_, servers, hosts)| servers == hosts) {
-            recorded.conditions.config.kv_store.servers = None;
+            recorded.conditions.config.strategy.servers = None;
         }
     }
 }
@@ -108,8 +108,8 @@ fn conditions(run: &Run) -> GroupConditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
     let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.figures.windows?.tool));
-    let in_record = run.recorded.as_ref().map(|recorded| recorded.conditions.config.kv_store.kv_store);
-    let point = Point { kv_store: in_record.unwrap_or(name.kv_store), ..name.point() };
+    let in_record = run.recorded.as_ref().map(|recorded| recorded.conditions.config.strategy.strategy);
+    let point = Point { strategy: in_record.unwrap_or(name.strategy), ..name.point() };
     GroupConditions { point, recorded, tool }
 }
 
@@ -130,9 +130,9 @@ pub fn labels(groups: &[&GroupConditions]) -> Vec<String> {
 }
 
 fn plain_label(conditions: &GroupConditions) -> String {
-    let Point { model, batch, dtype, kv_store } = conditions.point;
-    let kv_store = if kv_store.is_ring() { String::new() } else { format!("_{}", kv_store.file_name()) };
-    let shared = format!("{}_{}_{dtype}{kv_store}", model.facts().file_name, batch.file_part());
+    let Point { model, batch, dtype, strategy } = conditions.point;
+    let strategy = if strategy.is_all_reduce() { String::new() } else { format!("_{}", strategy.file_name()) };
+    let shared = format!("{}_{}_{dtype}{strategy}", model.facts().file_name, batch.file_part());
     match &conditions.recorded {
         None => shared,
         Some(RecordedConditions { device, profile: RunProfile::Full, .. }) => format!("{shared}_{device}"),

@@ -6,7 +6,7 @@ use std::io::Read;
 use anyhow::{Context, ensure};
 use ringmark_core::benchmark::train::CheckpointCost;
 use ringmark_core::benchmark::warning::Warning;
-use ringmark_core::dimension::{Case, Dtype, KvStore, Model, Phases, Seconds, UnitsPerSecond};
+use ringmark_core::dimension::{Case, Dtype, Model, Phases, Seconds, Strategy, UnitsPerSecond};
 use ringmark_core::file::schema;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
@@ -80,10 +80,10 @@ pub struct JsonRow {
     /// Samples of an iteration.
     #[serde(flatten)]
     pub batch: RowBatch,
-    /// Kv-store, which sums gradients and updates weights; absent for `ring`.
+    /// Strategy, which sums gradients and updates weights; absent for `all-reduce`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
-    kv_store: Option<KvStore>,
+    strategy: Option<Strategy>,
     /// Devices, profile and throughput.
     #[serde(flatten)]
     pub head: RowHead,
@@ -91,9 +91,9 @@ pub struct JsonRow {
     units_per_second_per_rank: Option<UnitsPerSecond>,
     /// Case that the next two figures are relative to.
     pub base: Option<Case>,
-    /// Kv-store of the base case: the row's own, or `ring` if a sweep ran the single rank once for all kv-stores.
+    /// Strategy of the base case: the row's own, or `all-reduce` if a sweep ran the single rank once for all of them.
     #[serde(skip_deserializing)]
-    base_kv_store: Option<KvStore>,
+    base_strategy: Option<Strategy>,
     #[serde(skip_deserializing)]
     speedup_over_base: Option<f64>,
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
@@ -285,11 +285,11 @@ fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> Jso
         model: group.conditions.point.model,
         dtype: group.conditions.point.dtype,
         batch: RowBatch::new(group.conditions.point.batch, case.case.ranks()),
-        kv_store: Some(group.conditions.point.kv_store).filter(|kv_store| !kv_store.is_ring()),
+        strategy: Some(group.conditions.point.strategy).filter(|strategy| !strategy.is_all_reduce()),
         head,
         units_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
-        base_kv_store: group.base_kv_store(),
+        base_strategy: group.base_strategy(),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         efficiency_margin: figures.and_then(|figures| figures.efficiency_margin),

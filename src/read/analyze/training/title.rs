@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::benchmark::train::{Recompute, TrainConfig};
 use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
 use ringmark_core::file::run_name::Point;
@@ -38,8 +38,8 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
         Some(TrainConfig { accumulate: parts @ 2.., .. }) => format!(" in {parts} parts"),
         _ => String::new(),
     };
-    let kv_store = conditions.point.kv_store;
-    let strategy = if kv_store.is_ring() { String::new() } else { format!(", strategy {kv_store}") };
+    let strategy = conditions.point.strategy;
+    let strategy = if strategy.is_all_reduce() { String::new() } else { format!(", strategy {strategy}") };
     let scaling = if group.is_strong() && group.cases.len() > 1 { ", strong scaling" } else { "" };
     let what = format!(
         "{}, {dtype}, {}{scaling}{parts}{strategy}{quick}",
@@ -87,7 +87,7 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
             let device = format!("{}: {}", recorded.device, devices(group));
             [what, device, options]
                 .into_iter()
-                .chain(servers(config.kv_store))
+                .chain(servers(config.strategy))
                 .chain(work_load)
                 .chain([length])
                 .collect()
@@ -96,9 +96,9 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
 }
 
 /// Returns the number of servers of a strategy that has them.
-fn servers(KvStoreConfig { kv_store, servers, .. }: KvStoreConfig) -> Option<String> {
+fn servers(StrategyConfig { strategy, servers, .. }: StrategyConfig) -> Option<String> {
     match servers {
-        None => kv_store.has_servers().then(|| "one server per host".to_owned()),
+        None => strategy.has_servers().then(|| "one server per host".to_owned()),
         Some(servers) => Some(count(servers, "server")),
     }
 }
@@ -114,8 +114,8 @@ fn failure(group: &TrainingGroup) -> Option<&str> {
 /// these names are not unique.
 pub fn distinctions(groups: &[&TrainingGroup]) -> Vec<String> {
     let values = |group: &&TrainingGroup| {
-        let Point { model, batch, dtype, kv_store } = group.conditions.point;
-        [model.facts().title.to_owned(), dtype.to_string(), batch.to_string(), kv_store.to_string()]
+        let Point { model, batch, dtype, strategy } = group.conditions.point;
+        [model.facts().title.to_owned(), dtype.to_string(), batch.to_string(), strategy.to_string()]
     };
     let values: Vec<[String; 4]> = groups.iter().map(values).collect();
     let differs = |index: usize| values.iter().any(|other| other[index] != values[0][index]);

@@ -1,7 +1,7 @@
 //! Exposed communication of a strategy that shards weights, by phase; the formulas are in
-//! `ringmark_core::benchmark::kv_store::gathers`.
+//! `ringmark_core::benchmark::strategy::gathers`.
 
-use ringmark_core::benchmark::kv_store::gathers::{GatherCause, GatherUse, longest_wait, wait_in};
+use ringmark_core::benchmark::strategy::gathers::{GatherCause, GatherUse, longest_wait, wait_in};
 use ringmark_core::dimension::{Phase, Seconds};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ impl WeightWaits {
 /// Returns the waits of a case; `None` with other strategies, for a single rank, and in older records.
 pub fn case_weight_waits(case: &TrainingCase) -> Option<WeightWaits> {
     case.of_median_run(|run, measured| {
-        let gathers = &run.recorded.as_ref()?.facts.kv_store.as_ref()?.gathers;
+        let gathers = &run.recorded.as_ref()?.facts.strategy.as_ref()?.gathers;
         if gathers.is_empty() {
             return None;
         }

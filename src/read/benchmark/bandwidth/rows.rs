@@ -1,7 +1,7 @@
 //! Bandwidth rows in the JSON of a report.
 
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
-use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, KvStore, Operation, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation, Seconds, Strategy};
 use ringmark_core::stats::busbw::busbw;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,9 +19,9 @@ pub struct Bandwidth<'a> {
     case: String,
     ranks: u32,
     operation: Operation,
-    /// Kv-store whose gradient exchange was measured, if it is not an all-reduce.
+    /// Strategy whose gradient exchange was measured, if it is not an all-reduce.
     #[serde(skip_serializing_if = "Option::is_none")]
-    kv_store: Option<KvStore>,
+    strategy: Option<Strategy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     servers: Option<u32>,
     /// Reduction as named by nccl-tests; `none` if the operation does not reduce.
@@ -64,8 +64,8 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
         case: case.to_string(),
         ranks,
         operation: operands.operation,
-        kv_store: Some(record.config.kv_store.kv_store).filter(|kv_store| !kv_store.is_ring()),
-        servers: Some(record.config.kv_store.server_ranks()).filter(|servers| *servers > 0),
+        strategy: Some(record.config.strategy.strategy).filter(|strategy| !strategy.is_all_reduce()),
+        servers: Some(record.config.strategy.server_ranks()).filter(|servers| *servers > 0),
         reduction: operands.reduction_name(),
         root: operands.root_number(),
         backend: record.backend,

@@ -1,5 +1,5 @@
 //! Section of the report on bandwidth runs: bus bandwidth and time by message size, for all-reduce, other operations
-//! and the exchange of gradients by a kv-store.
+//! and the exchange of gradients by a strategy.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, KvStore, Model, Operands, Seconds};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, Model, Operands, Seconds, Strategy};
 use ringmark_core::number_text::{count, four_digits};
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
@@ -41,20 +41,20 @@ fn note(bus: Bus) -> String {
     )
 }
 
-/// Measured operation; for a kv-store other than `ring`, its exchange of gradients, which is not an all-reduce.
+/// Measured operation; for a strategy other than `all-reduce`, its exchange of gradients, which is not an all-reduce.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct MeasuredOperation {
     operands: Operands,
-    kv_store: KvStore,
+    strategy: Strategy,
 }
 
 impl MeasuredOperation {
     fn from_record(record: &BandwidthRecord) -> MeasuredOperation {
-        MeasuredOperation { operands: record.config.operands(), kv_store: record.config.kv_store.kv_store }
+        MeasuredOperation { operands: record.config.operands(), strategy: record.config.strategy.strategy }
     }
 
     fn text(self) -> String {
-        if self.kv_store.is_ring() { self.operands.text() } else { format!("strategy {}", self.kv_store) }
+        if self.strategy.is_all_reduce() { self.operands.text() } else { format!("strategy {}", self.strategy) }
     }
 }
 
@@ -103,7 +103,7 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
             device_of(record) == device && MeasuredOperation::from_record(record) == exchanged
         };
         for (number, result, case, record) in runs().filter(|(.., record)| is_of(record)) {
-            let case_name = match record.config.kv_store.server_ranks() {
+            let case_name = match record.config.strategy.server_ranks() {
                 0 => case.to_string(),
                 servers => format!("{case}, {}", count(servers, "server")),
             };
@@ -126,8 +126,8 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
     }
     let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
     let title = match &all[..] {
-        [one] if one.kv_store.is_ring() => format!("{} bandwidth", one.operands.operation.title()),
-        all if all.iter().all(|one| one.kv_store.is_ring()) => "Bandwidth of collective operations".to_owned(),
+        [one] if one.strategy.is_all_reduce() => format!("{} bandwidth", one.operands.operation.title()),
+        all if all.iter().all(|one| one.strategy.is_all_reduce()) => "Bandwidth of collective operations".to_owned(),
         [one] => format!("Exchange bandwidth of {}", one.text()),
         _ => "Exchange bandwidth".to_owned(),
     };
@@ -156,9 +156,9 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     let largest = largest_busbw(&record.results, record.bus()).map(|largest| figure("Largest message", largest));
     let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
     let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
-    let what = match record.config.kv_store.kv_store {
-        KvStore::Ring => record.config.operation.title().to_owned(),
-        kv_store => format!("strategy {kv_store}"),
+    let what = match record.config.strategy.strategy {
+        Strategy::AllReduce => record.config.operation.title().to_owned(),
+        strategy => format!("strategy {strategy}"),
     };
     Some(Headline {
         style: Style { color: number, shape: 0 },
@@ -187,8 +187,8 @@ fn published_exchange<'a>(records: impl Iterator<Item = &'a BandwidthRecord>) ->
     let row = |sample: &PublishedExchange| {
         let rates = sample.rates.map(|rate| rate.0);
         let ends = [0.0, 50.0, 100.0].map(|percent| percentile(&rates, percent).unwrap_or_default());
-        let kv_store = sample.kv_store.to_string();
-        let fixed = [sample.model.facts().title.to_owned(), kv_store, sample.gpus.to_string()];
+        let strategy = sample.strategy.to_string();
+        let fixed = [sample.model.facts().title.to_owned(), strategy, sample.gpus.to_string()];
         let fixed = fixed.into_iter().chain([sample.servers.to_string(), sample.optimizer.to_owned()]);
         Row { cells: fixed.chain(ends.map(|rate| format!("{rate:.2}"))).collect(), ..Row::default() }
     };

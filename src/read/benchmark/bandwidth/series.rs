@@ -35,7 +35,7 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Export
                 ("case", case.to_string()),
                 ("element", message.element.clone()),
                 ("backend", record.backend.to_string()),
-                ("kv_store", record.config.kv_store.kv_store.to_string()),
+                ("strategy", record.config.strategy.strategy.to_string()),
                 ("device", record.ranks.first().map(|rank| rank.device.to_string()).unwrap_or_default()),
                 ("place", place.to_owned()),
                 ("message_bytes", message.bytes.0.to_string()),

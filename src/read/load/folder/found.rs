@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::{BenchmarkKind, RECORDS};
-use ringmark_core::dimension::{BatchShape, Case, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, Case, Dtype, Model, Strategy};
 use ringmark_core::file::run_name::{BASELINE, RunName};
 use ringmark_core::options::usage::usage;
 
@@ -24,7 +24,7 @@ pub(super) fn pattern() -> String {
         model: Model::default(),
         batch: BatchShape::per_rank(128),
         dtype: Dtype::Fp32,
-        kv_store: KvStore::Ring,
+        strategy: Strategy::AllReduce,
         run: 1,
     };
     format!("<case>/<model>_b<batch>_<dtype>_<run>.log, for example {example}")

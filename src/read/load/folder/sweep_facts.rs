@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceChoice, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceChoice, Dtype, Model, Strategy};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::MemoryShortage;
 use schemars::JsonSchema;
@@ -15,9 +15,9 @@ pub struct Shortage {
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Kv-store; absent for `ring`.
-    #[serde(default = "KvStore::ring", skip_serializing_if = "KvStore::is_ring")]
-    pub kv_store: KvStore,
+    /// Strategy; absent for `all-reduce`.
+    #[serde(default = "Strategy::all_reduce", alias = "kv_store", skip_serializing_if = "Strategy::is_all_reduce")]
+    pub strategy: Strategy,
     /// Nodes, and ranks per node.
     pub case: Case,
     /// True for a baseline run, whose ranks do not communicate.
@@ -39,11 +39,11 @@ pub struct Shortage {
 impl Shortage {
     /// Creates the shortage of a planned run, given the batch that was tried.
     pub(super) fn new(run: RunName, tried: BatchShape, memory: MemoryShortage) -> Shortage {
-        let RunName { model, dtype, kv_store, case, baseline: is_baseline, batch, .. } = run;
+        let RunName { model, dtype, strategy, case, baseline: is_baseline, batch, .. } = run;
         Shortage {
             model,
             dtype,
-            kv_store,
+            strategy,
             case,
             is_baseline,
             batch_size: batch.size.number(),
@@ -70,11 +70,11 @@ impl Shortage {
 impl fmt::Display for Shortage {
     /// `ResNet-18, fp32, 1n1g: out of memory at batch 512: 1.4 of 1.5 GB`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shortage { model, dtype, kv_store, case, is_baseline, .. } = self;
-        let kv_store = if kv_store.is_ring() { String::new() } else { format!(", {kv_store}") };
+        let Shortage { model, dtype, strategy, case, is_baseline, .. } = self;
+        let strategy = if strategy.is_all_reduce() { String::new() } else { format!(", {strategy}") };
         let baseline = if *is_baseline { " baseline" } else { "" };
         let reason = self.memory.at_batch(self.tried_batch());
-        write!(formatter, "{}, {dtype}{kv_store}, {case}{baseline}: {reason}", model.facts().title)
+        write!(formatter, "{}, {dtype}{strategy}, {case}{baseline}: {reason}", model.facts().title)
     }
 }
 

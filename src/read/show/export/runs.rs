@@ -176,7 +176,7 @@ impl ExportedGroup for TrainingGroup {
 
     fn exchange_labels(&self, communicates: bool) -> Labels {
         let communication = if communicates { "on" } else { "off" };
-        vec![("communication", communication.to_owned()), ("kv_store", self.conditions.point.kv_store.to_string())]
+        vec![("communication", communication.to_owned()), ("strategy", self.conditions.point.strategy.to_string())]
     }
 
     /// Adds scaling, times and energy. Communication cost belongs to the runs with communication.

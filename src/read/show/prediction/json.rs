@@ -1,6 +1,6 @@
 //! JSON output of a prediction.
 
-use ringmark_core::dimension::{Case, GigabytesPerSecond, KvStore, Model, Seconds, UnitsPerSecond, WorkUnit};
+use ringmark_core::dimension::{Case, GigabytesPerSecond, Model, Seconds, Strategy, UnitsPerSecond, WorkUnit};
 use ringmark_core::stats::allreduce_model::{Band, LatencyModel};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,11 +34,11 @@ pub struct Json {
 struct JsonOutlook {
     group: String,
     model: Model,
-    kv_store: KvStore,
+    strategy: Strategy,
     measured_on: Vec<String>,
     base: Case,
-    /// Kv-store of the base: the group's own, or `ring` if a sweep ran the single rank once for all kv-stores.
-    base_kv_store: KvStore,
+    /// Strategy of the base: the group's own, or `all-reduce` if a sweep ran the single rank once for all strategies.
+    base_strategy: Strategy,
     batch_size_per_device: u32,
     /// Tokens of a sequence; absent for images.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ struct JsonLine {
 struct JsonPrediction {
     case: Case,
     ranks: u32,
-    /// Number of servers, if the kv-store has any.
+    /// Number of servers, if the strategy has any.
     servers: Option<u32>,
     measured: bool,
     /// Measured case that the prediction extrapolates from.
@@ -120,10 +120,10 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
     JsonOutlook {
         group: evidence.label.clone(),
         model: evidence.point.model,
-        kv_store: evidence.point.kv_store,
+        strategy: evidence.point.strategy,
         measured_on: evidence.title.clone(),
         base: evidence.base,
-        base_kv_store: evidence.base_kv_store(),
+        base_strategy: evidence.base_strategy(),
         batch_size_per_device: evidence.point.batch.size.number(),
         sequence_length: evidence.point.batch.sequence_length,
         unit: evidence.point.batch.unit(),

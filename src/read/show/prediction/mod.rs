@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`text`] | tables, and notes below them |
 //! | [`json`] | JSON |
-//! | [`notes`] | assumptions and warnings as sentences; [`kv_store_notes`] for kv-stores without all-reduce |
+//! | [`notes`] | assumptions and warnings as sentences; [`strategy_notes`] for kv-stores without all-reduce |
 
 pub mod json;
-mod kv_store_notes;
 pub mod notes;
+mod strategy_notes;
 pub mod text;

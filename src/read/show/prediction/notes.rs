@@ -5,10 +5,10 @@ use ringmark_core::number_text::count;
 use ringmark_core::stats::allreduce_model::{Algorithm, LatencyModel};
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyze::prediction::exchange_pattern::ExchangePattern;
 use crate::read::analyze::prediction::model::FAR;
 use crate::read::analyze::prediction::outlook::Outlook;
-use crate::read::analyze::prediction::strategy::Strategy;
-use crate::read::show::prediction::kv_store_notes;
+use crate::read::show::prediction::strategy_notes;
 
 /// Relative residual of a fitted line above which there is a warning.
 const POOR: f64 = 0.3;
@@ -23,14 +23,14 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let mut lines = vec![measured(evidence)];
     let mut grown = outlook.grown().filter(|prediction| prediction.reference.is_some());
     let searched = outlook.under.iter().flatten().next().map(|under| under.last);
-    if !evidence.strategy.has_collectives() {
+    if !evidence.pattern.has_collectives() {
         let first = grown.next().and_then(|prediction| Some((prediction.reference?, prediction.case)));
         let of_search = |last: Case| {
             let alike = |measured: &&CaseEvidence| measured.case.nodes > 1 && measured.case.nodes <= last.nodes;
             Some((evidence.cases.iter().rev().find(alike)?.case, last))
         };
         let example = first.or_else(|| of_search(searched?));
-        lines.extend(example.into_iter().flat_map(|(from, to)| kv_store_notes::assumptions(evidence, from, to)));
+        lines.extend(example.into_iter().flat_map(|(from, to)| strategy_notes::assumptions(evidence, from, to)));
         return lines;
     }
     let first = grown.next();
@@ -39,9 +39,9 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         return lines;
     };
     let reference = first.and_then(|prediction| prediction.reference);
-    lines.extend(kv_store_notes::shards(evidence, reference, example));
-    let what = if evidence.strategy.has_shards() { "exchange" } else { "all-reduce" };
-    let hidden_by = if evidence.strategy.hiding_phases().contains(&Phase::Forward) { "compute" } else { "backward" };
+    lines.extend(strategy_notes::shards(evidence, reference, example));
+    let what = if evidence.pattern.has_shards() { "exchange" } else { "all-reduce" };
+    let hidden_by = if evidence.pattern.hiding_phases().contains(&Phase::Forward) { "compute" } else { "backward" };
     let line = evidence.between(example.gpus_per_node);
     lines.extend(evidence.inside().map(|line| line_text(what, "inside a host (not used for predictions)", &line)));
     match &line {
@@ -66,7 +66,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
     let lower = match &line {
         Some(_) => format!("{hidden_by} hides the same share of the {what}"),
-        None if evidence.strategy.divides_buckets() => {
+        None if evidence.pattern.divides_buckets() => {
             format!("the exposed {what} is unchanged, as if all of it were copies inside a host")
         }
         None => format!("bandwidth alone limits the exposed {what}"),
@@ -89,13 +89,13 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         .into(),
     });
     let algorithm = match evidence.exchange.algorithm {
-        _ if evidence.strategy.is_hybrid() => "a ring over the hosts for each rank of a host, at the same time",
+        _ if evidence.pattern.is_hybrid() => "a ring over the hosts for each rank of a host, at the same time",
         Algorithm::Ring => "one ring over all ranks",
         Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
     };
-    let unchanged = match &evidence.strategy {
-        Strategy::Shards { .. } => "compute",
-        Strategy::HybridShards => "compute, exchange inside a host, optimizer",
+    let unchanged = match &evidence.pattern {
+        ExchangePattern::Shards { .. } => "compute",
+        ExchangePattern::HybridShards => "compute, exchange inside a host, optimizer",
         _ => "compute, optimizer",
     };
     lines.extend([
@@ -109,7 +109,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
 
 /// Returns the command that measures the collectives of the runs in these cases.
 fn bandwidth_command(evidence: &Evidence, cases: &str) -> String {
-    let operations = evidence.strategy.operations();
+    let operations = evidence.pattern.operations();
     // The default is left out.
     let op = match operations {
         [Operation::AllReduce] => String::new(),
@@ -120,13 +120,13 @@ fn bandwidth_command(evidence: &Evidence, cases: &str) -> String {
 
 fn measured(evidence: &Evidence) -> String {
     let case = |case: &CaseEvidence| match case.runs.len() {
-        runs if case.is_of_ring => format!("{} of ring ({})", case.case, count(runs, "run")),
+        runs if case.is_of_all_reduce => format!("{} of all-reduce ({})", case.case, count(runs, "run")),
         _ if case.is_median => format!("{} (published median)", case.case),
         runs => format!("{} ({})", case.case, count(runs, "run")),
     };
     let cases: Vec<String> = evidence.cases.iter().map(case).collect();
-    let of_ring = if evidence.base_kv_store() == evidence.point.kv_store { "" } else { " of ring" };
-    format!("measured: {}; efficiency over {}{of_ring}", cases.join(", "), evidence.base)
+    let of_all_reduce = if evidence.base_strategy() == evidence.point.strategy { "" } else { " of all-reduce" };
+    format!("measured: {}; efficiency over {}{of_all_reduce}", cases.join(", "), evidence.base)
 }
 
 fn line_text(what: &str, level: &str, line: &LatencyModel) -> String {

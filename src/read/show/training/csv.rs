@@ -35,8 +35,8 @@ pub fn csv(result: &ResultFolder, price: Option<&Price>) -> anyhow::Result<Strin
     columns.extend(all_parts().into_iter().map(training::lost_part));
     columns.extend(utilization());
     columns.extend([
-        text("kv_store", |group: &TrainingGroup, _| group.conditions.point.kv_store.to_string()),
-        text("base_kv_store", |group: &TrainingGroup, _| optional(group.base_kv_store())),
+        text("strategy", |group: &TrainingGroup, _| group.conditions.point.strategy.to_string()),
+        text("base_strategy", |group: &TrainingGroup, _| optional(group.base_strategy())),
         text("is_reliable", |group: &TrainingGroup, case| group.is_reliable(case).to_string()),
         text("reliability_warnings", |group: &TrainingGroup, case| {
             group.reliability_warnings_of(case).map(ToString::to_string).collect::<Vec<_>>().join("; ")

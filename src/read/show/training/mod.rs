@@ -5,7 +5,7 @@
 //! | [`columns`] | figures of training as columns |
 //! | [`text`] | tables for a terminal or in Markdown |
 //! | [`scaling_loss`] | table of the scaling loss |
-//! | [`kv_stores`] | kv-stores of a sweep side by side |
+//! | [`strategies`] | strategies of a sweep side by side |
 //! | [`dlperf`] | DLPerf's result file |
 //! | [`csv`] | CSV with one row per case |
 //! | [`pytorch_ddp`] | JSON and text of PyTorch's DDP benchmark, for its diff.py |
@@ -13,7 +13,7 @@
 pub mod columns;
 pub mod csv;
 pub mod dlperf;
-pub mod kv_stores;
 pub mod pytorch_ddp;
 pub mod scaling_loss;
+pub mod strategies;
 pub mod text;

@@ -21,7 +21,7 @@ use crate::read::show::columns;
 use crate::read::show::numbers::{doubtful_legend, mark_legend};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 use crate::read::show::training::columns::{self as training, Column};
-use crate::read::show::training::{kv_stores, scaling_loss};
+use crate::read::show::training::{scaling_loss, strategies};
 
 const LEGEND: [&str; 7] = [
     "case: nodes and ranks per node, 2n8g for 2 nodes with 8 ranks each; ranks: of all nodes.",
@@ -40,13 +40,13 @@ const LEFT_OUT: &str = "--explain adds iteration times, FLOP rate and scaling lo
 
 const BY_BATCH_SIZE: &str = "Training by batch size per rank";
 
-/// Returns the comparison of kv-stores, a section for each group, the tables by batch size, the `published` sections, and
+/// Returns the comparison of strategies, a section for each group, the tables by batch size, the `published` sections, and
 /// the exclusions.
 pub fn text(result: &ResultFolder, price: Option<&Price>, published: Option<Vec<Paragraph>>, medium: Medium) -> String {
     let with_dlperf = published.is_some();
     let by_size = batch_sizes::tables(result.training(), &result.shortages);
     let mut text = vec![Paragraph::Title(result.name.clone())];
-    text.extend(kv_stores::sections(result.training()));
+    text.extend(strategies::sections(result.training()));
     let shown: Vec<&Shortage> = by_size.iter().flat_map(|(table, _)| &table.shortages).collect();
     let others = result.shortages.iter().filter(|shortage| !shown.contains(shortage));
     let others: Vec<String> = others.map(Shortage::to_string).collect();
@@ -93,8 +93,8 @@ pub fn left_out(problems: &[Problem], medium: Medium) -> Vec<Paragraph> {
 fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
-    let kv_store = (!table.kv_store.is_ring()).then(|| format!("strategy {}", table.kv_store));
-    let options = table.pixels().into_iter().chain(kv_store).collect::<Vec<_>>().join(", ");
+    let strategy = (!table.strategy.is_all_reduce()).then(|| format!("strategy {}", table.strategy));
+    let options = table.pixels().into_iter().chain(strategy).collect::<Vec<_>>().join(", ");
     let unit = table.unit().per_second();
     let what = format!("{BY_BATCH_SIZE}: {unit}, and peak memory of any rank{quick}");
     let title = [what, device, options].into_iter().filter(|line| !line.is_empty()).collect();

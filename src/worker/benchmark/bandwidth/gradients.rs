@@ -49,7 +49,7 @@ fn update_step(config: &BandwidthConfig) -> Option<UpdateStep> {
 pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
     ExchangeRequest {
         exchange: config.exchange,
-        kv_store: config.kv_store,
+        strategy: config.strategy,
         overlap: Switch::On,
         compression: config.gradient_compression,
         warmup: config.warmup,
@@ -152,8 +152,8 @@ impl<'a> GradientBench<'a> {
         timing::end(tracer, config, self.exchange.facts().backend)?;
         let compression = self.exchange.reducer().compression().map(|compression| compression.used(world));
         let has_code = compression.is_some();
-        let kv_store = self.exchange.end(self.session)?;
-        let mut used = GradientsUse { compression, kv_store, ..GradientsUse::default() };
+        let strategy = self.exchange.end(self.session)?;
+        let mut used = GradientsUse { compression, strategy, ..GradientsUse::default() };
         if config.check && !is_checked_each {
             let last = config.warmup + config.iterations - 1;
             deviations.push(self.deviation(&result, last as usize)?);

@@ -15,7 +15,7 @@ use ringmark_core::benchmark::bandwidth::config::{LineFormat, Messages};
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, FailureKind, lines};
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::warning;
-use ringmark_core::dimension::{KvStore, Model, Operation};
+use ringmark_core::dimension::{Model, Operation, Strategy};
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::validity;
 
@@ -33,7 +33,7 @@ pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Resul
     let nccl = Some(config.exchange.nccl_algo);
     let server_request = gradients::request(config);
     let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
-    let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
+    let servers = Some(Servers { number: config.strategy.server_ranks(), body });
     let request =
         SessionRequest { device: config.device, cores, nccl, with_nccl_log: true, computes: true, launcher, servers };
     Session::run(request, |session| measure(config, session))
@@ -116,7 +116,7 @@ fn network<'a>(
     session.print(&[lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays)]);
     session.print(&printed(lines::iterations(&result, session.world.ranks(), config.disp_batches)));
     session.print(&lines::unchecked(&result).into_iter().collect::<Vec<_>>());
-    session.print(&used.lines(config.kv_store.kv_store));
+    session.print(&used.lines(config.strategy.strategy));
     record.results.push(result);
     record.gradients = Some(used);
     session.print(&[lines::average(&record.results, record.bus())]);
@@ -125,7 +125,7 @@ fn network<'a>(
 
 /// Returns true if the benchmark is a plain all-reduce.
 fn is_all_reduce(config: &BandwidthConfig) -> bool {
-    config.operation == Operation::AllReduce && config.kv_store.kv_store == KvStore::Ring
+    config.operation == Operation::AllReduce && config.strategy.strategy == Strategy::AllReduce
 }
 
 fn header(record: &BandwidthRecord) -> Vec<String> {
@@ -145,7 +145,7 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
             config.optimizer
         ),
     ];
-    lines.extend(config.kv_store.line());
+    lines.extend(config.strategy.line());
     lines.extend(environment::lines(environment, ranks));
     lines.iter().map(|line| format!("# {line}")).collect()
 }

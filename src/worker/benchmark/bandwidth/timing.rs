@@ -38,8 +38,8 @@ pub fn end(tracer: Option<Tracer>, config: &BandwidthConfig, backend: BackendNam
         Messages::Sizes { .. } => config.operands().text(),
         Messages::Gradients(model) => format!("gradients of {}", model.facts().title),
     };
-    let kv_store = Some(config.kv_store.kv_store);
-    tracer.end(TracedRun { title, kv_store, backend, arrays: Vec::new() }).map(drop)
+    let strategy = Some(config.strategy.strategy);
+    tracer.end(TracedRun { title, strategy, backend, arrays: Vec::new() }).map(drop)
 }
 
 /// Returns nccl-tests' name of the type.

@@ -61,7 +61,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let counters = session.end_counters(watch)?;
     if let Some(tracer) = tracer {
         let title = format!("reading and decoding {}", record.what);
-        tracer.end(TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() })?;
+        tracer.end(TracedRun { title, strategy: None, backend: BackendName::None, arrays: Vec::new() })?;
     }
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = [validity::host_warnings(&record), slow_hosts(&record)].concat();

@@ -41,7 +41,7 @@ impl Epochs {
         let try_out = |assignment: &Assignment| start(assignment.clone(), config, session).map(drop);
         validation.as_ref().map(try_out).transpose().context("--validate")?;
         // Asynchronous ranks have no common end of an epoch.
-        let is_synchronous = !config.kv_store.kv_store.is_asynchronous();
+        let is_synchronous = !config.strategy.strategy.is_asynchronous();
         Ok(Epochs { iterations: config.learning.epoch_iterations.filter(|_| is_synchronous), validation, ends })
     }
 

@@ -67,7 +67,7 @@ pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<Launche
     }
     let server_request = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
-    let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
+    let servers = Some(Servers { number: config.strategy.server_ranks(), body });
     let request =
         SessionRequest { device: config.device, cores, nccl, with_nccl_log, computes: true, launcher, servers };
     Session::run(request, |session| train(config, label, session))

@@ -114,7 +114,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
         config.overlap,
         header.config.gradient_compression.with_sum(header.config.exchange.wire, header.sum_dtype)
     ));
-    lines.extend(config.kv_store.line());
+    lines.extend(config.strategy.line());
     if let Some(Tuning { trials, chosen }) = &header.tuning {
         for (index, Trial { bucket_mb, chunk_kb, tail_mb, step }) in trials.iter().enumerate() {
             let mark = if index == *chosen { ", chosen" } else { "" };

@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::data_input::DataInputUse;
-use ringmark_core::benchmark::kv_store::gathers::{self, GatherUse};
-use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::benchmark::strategy::gathers::{self, GatherUse};
+use ringmark_core::benchmark::strategy::{ServerUse, Staleness, StrategyUse};
 use ringmark_core::benchmark::train::{
     CheckpointCost, CheckpointWrite, EpochEnd, Fingerprints, Iteration, RankFingerprints, RunEnd, RunHeader, RunRecord,
     TrainConfig,
 };
 use ringmark_core::benchmark::warning;
-use ringmark_core::dimension::{Bytes, KvStore, Phase, Phases, Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::{Bytes, Phase, Phases, Seconds, Strategy, TeraflopsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary;
 use ringmark_core::trace::{GradientArray, OperatorProfile};
@@ -42,7 +42,7 @@ pub struct RankMeasurements {
     /// Peak memory of every rank.
     pub peak_memory: Vec<Bytes>,
     /// Use of servers or owners of weights.
-    pub kv_store: Option<KvStoreUse>,
+    pub strategy: Option<StrategyUse>,
     /// Sizes and residual of the code, if gradients were compressed.
     pub compression: Option<CompressionFacts>,
     pub input: Option<DataInputUse>,
@@ -92,7 +92,7 @@ pub fn gather(
         counters,
         wall,
         peak_memory,
-        kv_store,
+        strategy,
         compression,
         input,
         epochs,
@@ -105,7 +105,7 @@ pub fn gather(
     let world = session.world;
     let GraphUse { choice, no_graph } = graphs;
     let config = TrainConfig { graphs: choice, ..header.config.clone() };
-    let header = RunHeader { ranks: remaining_ranks(&header, kv_store.as_ref()), config, no_graph, ..header };
+    let header = RunHeader { ranks: remaining_ranks(&header, strategy.as_ref()), config, no_graph, ..header };
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
     let checksums = world.gather_text(checksum);
@@ -129,7 +129,7 @@ pub fn gather(
         matrix_product,
         memory_copy,
         attention: model::attention_kernel(),
-        kv_store,
+        strategy,
         compression: compression.map(|compression| compression.used(world)),
         epochs,
         checkpoints,
@@ -161,8 +161,8 @@ pub fn gather(
 }
 
 /// Returns the ranks that were not lost, whose samples are available.
-fn remaining_ranks(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlace> {
-    let lost = |place: &&RankPlace| kv_store.is_some_and(|used| used.lost.iter().any(|lost| lost.rank == place.rank));
+fn remaining_ranks(header: &RunHeader, strategy: Option<&StrategyUse>) -> Vec<RankPlace> {
+    let lost = |place: &&RankPlace| strategy.is_some_and(|used| used.lost.iter().any(|lost| lost.rank == place.rank));
     header.ranks.iter().filter(|place| !lost(place)).cloned().collect()
 }
 
@@ -272,7 +272,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let speed = record.speed(config.warmup as usize);
     let speed =
         speed.map(|speed| format!("speed: {:.2} {}{}", speed.0, config.model.unit().per_second(), rates(record)));
-    let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
+    let strategy = end.strategy.iter().flat_map(|used| strategy_lines(record.header.config.strategy.strategy, used));
     let compression = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text(config.sample_size())));
     let checkpoints = CheckpointCost::new(&end.checkpoints, end.wall).map(|cost| cost.text());
@@ -289,7 +289,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(speed)
         .chain(attention)
         .chain(recompute)
-        .chain(kv_store)
+        .chain(strategy)
         .chain(compression)
         .chain(input)
         .chain(checkpoints)
@@ -312,7 +312,7 @@ fn rates(record: &RunRecord) -> String {
 }
 
 /// Describes the memory and traffic of each server and rank, and the staleness of weights.
-fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
+fn strategy_lines(store: Strategy, used: &StrategyUse) -> Vec<String> {
     let megabytes = |bytes: &Bytes| format!("{:.2} MB", bytes.megabytes());
     let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();

@@ -161,8 +161,8 @@ impl<'a> TimedLoop<'a> {
         let wall = self.wall();
         self.checkpoints.finish(self.session.world, &self.progress)?;
         // Asynchronous ranks detect failed peers here.
-        let mut kv_store = self.step.exchange.end(self.session)?;
-        if let Some(used) = kv_store.as_mut().filter(|_| !self.timer.weight_waits().is_empty()) {
+        let mut strategy = self.step.exchange.end(self.session)?;
+        if let Some(used) = strategy.as_mut().filter(|_| !self.timer.weight_waits().is_empty()) {
             used.gathers = record::gathers(self.session.world, &self.timer, &gradient_arrays(self.header, self.step))?;
         }
         heartbeat::enter(Stage::Finishing);
@@ -186,7 +186,7 @@ impl<'a> TimedLoop<'a> {
             counters,
             wall,
             peak_memory,
-            kv_store,
+            strategy,
             compression,
             input,
             epochs,
@@ -243,7 +243,7 @@ impl<'a> TimedLoop<'a> {
         if !tracer.is_boundary(iteration) {
             return tracer.begin_iteration(iteration);
         }
-        let are_in_step = !self.header.config.kv_store.kv_store.is_asynchronous();
+        let are_in_step = !self.header.config.strategy.strategy.is_asynchronous();
         self.pause(|run| {
             let Some(tracer) = &mut run.tracer else { return Ok(()) };
             if are_in_step {
@@ -286,7 +286,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     let TrainConfig { model, batch_size, dtype, .. } = &header.config;
     TracedRun {
         title: format!("{} training, batch size {batch_size} per rank, {dtype}", model.facts().title),
-        kv_store: Some(header.config.kv_store.kv_store),
+        strategy: Some(header.config.strategy.strategy),
         backend: header.backend,
         arrays: gradient_arrays(header, step),
     }

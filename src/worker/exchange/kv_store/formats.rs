@@ -55,7 +55,7 @@ pub enum AnswerFormat {
 impl AnswerFormat {
     pub fn new(request: &ExchangeRequest, pushers: usize) -> AnswerFormat {
         match request.compression {
-            GradientCompression::TwoBit { threshold } if request.kv_store.sends_sums(request.compression) => {
+            GradientCompression::TwoBit { threshold } if request.strategy.sends_sums(request.compression) => {
                 AnswerFormat::Sums(PackedSums::new(threshold, pushers as u32))
             }
             _ => AnswerFormat::Weights,

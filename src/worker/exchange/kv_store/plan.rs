@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::compression::GradientCompression;
-use ringmark_core::benchmark::kv_store::placement::{self, ArrayPart};
+use ringmark_core::benchmark::strategy::placement::{self, ArrayPart};
 use ringmark_core::dimension::KeyPlacement;
 
 use crate::exchange::request::ExchangeRequest;
@@ -33,8 +33,8 @@ const MAX_PART_ELEMENTS: usize = 1 << 17;
 /// values of one.
 pub fn for_request(request: &ExchangeRequest, lengths: &[usize], servers: usize) -> Result<Vec<PlannedPart>> {
     let is_whole =
-        request.kv_store.kv_store.is_asynchronous() || matches!(request.compression, GradientCompression::TopK { .. });
-    plan(lengths, servers, request.kv_store.key_placement, if is_whole { usize::MAX } else { MAX_PART_ELEMENTS })
+        request.strategy.strategy.is_asynchronous() || matches!(request.compression, GradientCompression::TopK { .. });
+    plan(lengths, servers, request.strategy.key_placement, if is_whole { usize::MAX } else { MAX_PART_ELEMENTS })
 }
 
 /// Plans parts of at most `max_elements` values. MXNet numbers arrays in the order in which the network is defined,

@@ -3,7 +3,7 @@
 //!
 //! | kv-store | parts and owners |
 //! |---|---|
-//! | `shard-optimizer` | every rank owns its shard of each bucket: reduce-scatter, update, all-gather |
+//! | `zero1` | every rank owns its shard of each bucket: reduce-scatter, update, all-gather |
 //! | `local` | the same in host memory of one host |
 //! | `device` | every bucket has one owner, balanced by size: reduce, update, broadcast |
 //! | `nccl` | rank 0 owns all: reduce, update, broadcast |
@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, ensure};
 use ringmark_core::benchmark::exchange::ExchangeConfig;
-use ringmark_core::benchmark::kv_store::KvStoreUse;
-use ringmark_core::benchmark::kv_store::placement;
-use ringmark_core::dimension::{Bytes, KvStore, Operation, Wire};
+use ringmark_core::benchmark::strategy::StrategyUse;
+use ringmark_core::benchmark::strategy::placement;
+use ringmark_core::dimension::{Bytes, Operation, Strategy, Wire};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
@@ -89,27 +89,27 @@ impl Sharded {
     /// Connects the ranks and hooks into backward. All ranks call this together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Sharded> {
         let Parameters { weights, tensors, ready_from, .. } = parameters;
-        let (world, kv_store) = (session.world, request.kv_store.kv_store);
+        let (world, strategy) = (session.world, request.strategy.strategy);
         let shape = MemoryShape::gradients(weights.numel(), request.exchange.wire);
-        let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;
-        let mut backend = match (kv_store, is_on_host) {
-            (KvStore::Local, true) => host_memory_backend(&request.exchange, shape, world)?,
+        let is_on_host = strategy == Strategy::Local && session.device() != Device::Cpu;
+        let mut backend = match (strategy, is_on_host) {
+            (Strategy::Local, true) => host_memory_backend(&request.exchange, shape, world)?,
             _ => select::new(&request.exchange, shape, session)?,
         };
         ensure!(
-            kv_store != KvStore::Local || world.local_ranks() == world.ranks(),
+            strategy != Strategy::Local || world.local_ranks() == world.ranks(),
             "--strategy local needs all ranks on one host, but the {} ranks are on several: use --strategy \
-             shard-optimizer or dist_sync",
+             zero1 or dist_sync",
             world.ranks()
         );
         let (name, sum_dtype) = (backend.name(), backend.sum_dtype(request.exchange.wire));
         let ranks = world.ranks();
         let plan = reducer::plan(&tensors, &request.exchange);
-        let buckets = owned_buckets(&plan.buckets, kv_store, ranks);
+        let buckets = owned_buckets(&plan.buckets, strategy, ranks);
 
         let sums = backend.memory().sums.shallow_clone();
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
-        let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
+        let route = if strategy == Strategy::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let part = |part: &Range<usize>| Ok((narrow(&updated, part)?, narrow(&sums, part)?, part.start));
         let parts = OwnedParts::new(&request.rule, &tensors, own.iter().map(part), world, session)?;
@@ -141,16 +141,16 @@ fn host_memory_backend(config: &ExchangeConfig, shape: MemoryShape, world: &Worl
 }
 
 /// Assigns owners among `ranks` ranks to every bucket.
-fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Range<usize>, Ownership)> {
+fn owned_buckets(buckets: &[Bucket], strategy: Strategy, ranks: u32) -> Vec<(Range<usize>, Ownership)> {
     let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.elements.len()).collect();
     let balanced = placement::owners(&lengths, ranks as usize);
     let ownership = |(bucket, owner): (&Bucket, &usize)| {
         let elements = bucket.elements.clone();
-        let ownership = match kv_store {
-            KvStore::Local | KvStore::ShardOptimizer => {
+        let ownership = match strategy {
+            Strategy::Local | Strategy::Zero1 => {
                 Ownership::Shards(split_evenly(elements.clone(), ranks, PART_ALIGNMENT))
             }
-            KvStore::Nccl => Ownership::Whole(0),
+            Strategy::Nccl => Ownership::Whole(0),
             _ => Ownership::Whole(*owner as u32),
         };
         (elements, ownership)
@@ -241,7 +241,7 @@ impl GradientExchange for Sharded {
         self.parts.loss_scaler()
     }
 
-    fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
+    fn end(&mut self, session: &Session) -> Result<Option<StrategyUse>> {
         Ok(Some(self.use_of_owners(self.owned, session.world)))
     }
 }
@@ -289,18 +289,18 @@ mod tests {
     fn every_element_has_one_owner() {
         let bucket = |elements: Range<usize>| Bucket { parameters: 0..1, elements };
         let buckets = [bucket(0..300), bucket(300..1000), bucket(1000..1010)];
-        for kv_store in [KvStore::ShardOptimizer, KvStore::Local, KvStore::Device, KvStore::Nccl] {
-            let owned = owned_buckets(&buckets, kv_store, 3);
+        for strategy in [Strategy::Zero1, Strategy::Local, Strategy::Device, Strategy::Nccl] {
+            let owned = owned_buckets(&buckets, strategy, 3);
             let parts_of = |rank| owned.iter().filter_map(move |bucket| part_of(bucket, rank));
             let mut parts: Vec<Range<usize>> = (0..3).flat_map(parts_of).collect();
             parts.sort_by_key(|part| part.start);
-            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{kv_store}: {parts:?}");
-            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, 1010), "{kv_store}");
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{strategy}: {parts:?}");
+            assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, 1010), "{strategy}");
             let elements = |rank| parts_of(rank).map(|part| part.len()).sum::<usize>();
             let elements_by_rank = [0, 1, 2].map(elements);
-            match kv_store {
-                KvStore::Nccl => assert_eq!(elements_by_rank, [1010, 0, 0]),
-                KvStore::Device => assert_eq!(elements_by_rank, [700, 300, 10]),
+            match strategy {
+                Strategy::Nccl => assert_eq!(elements_by_rank, [1010, 0, 0]),
+                Strategy::Device => assert_eq!(elements_by_rank, [700, 300, 10]),
                 _ => assert!(elements_by_rank.iter().all(|elements| *elements >= 100), "{elements_by_rank:?}"),
             }
         }

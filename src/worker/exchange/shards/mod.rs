@@ -3,13 +3,13 @@
 //!
 //! | strategy | whole on every rank | divided among the ranks |
 //! |---|---|---|
-//! | `shard-gradients` | weights | gradients, optimizer states |
-//! | `shard-weights` | | weights, gradients, optimizer states |
-//! | `hybrid` | | the same, among the ranks of each host |
+//! | `zero2` | weights | gradients, optimizer states |
+//! | `fsdp` | | weights, gradients, optimizer states |
+//! | `hsdp` | | the same, among the ranks of each host |
 //!
-//! Every rank owns a part of each bucket. With `hybrid`, weights are gathered and gradients scattered within a host, and
+//! Every rank owns a part of each bucket. With `hsdp`, weights are gathered and gradients scattered within a host, and
 //! the owners of the same part add its sums over the hosts (PyTorch's `HYBRID_SHARD`): two buckets later, so that those of
-//! the last two buckets are not hidden. A step of `shard-weights`, whose buckets consist of whole units of the network:
+//! the last two buckets are not hidden. A step of `fsdp`, whose buckets consist of whole units of the network:
 //!
 //! ```text
 //! forward    gather 0 | compute 0, gather 1 | compute 1, gather 2 | compute 2
@@ -30,8 +30,8 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::kv_store::KvStoreUse;
-use ringmark_core::dimension::{Bytes, KvStore, Operation, Phase, Wire};
+use ringmark_core::benchmark::strategy::StrategyUse;
+use ringmark_core::dimension::{Bytes, Operation, Phase, Strategy, Wire};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
@@ -64,7 +64,7 @@ pub struct Shards {
     facts: ExchangeFacts,
     /// This rank among those that divide the weights.
     own: GroupRank,
-    /// This rank among those with the same parts, with `hybrid`.
+    /// This rank among those with the same parts, with `hsdp`.
     between_hosts: Option<GroupRank>,
     wire: Wire,
 }
@@ -93,11 +93,11 @@ impl Shards {
         let Parameters { weights, rounded, tensors, ready_from, units, kept_unit } = parameters;
         ensure!(ready_from == ReadyFrom::Backward, "sharded gradients come from backward");
         let _no_gradient = tch::no_grad_guard();
-        let kv_store = request.kv_store.kv_store;
-        let hosts = (kv_store == KvStore::Hybrid).then(|| session.world.parts()).transpose()?;
+        let strategy = request.strategy.strategy;
+        let hosts = (strategy == Strategy::Hsdp).then(|| session.world.parts()).transpose()?;
         let owners = hosts.as_ref().map_or(session.world, |[of_host, _]| of_host);
         let own = GroupRank::from(owners);
-        let shards_weights = kv_store.shards_weights();
+        let shards_weights = strategy.shards_weights();
         let plan = match shards_weights {
             true => unit_plan(request, &tensors, &units, kept_unit),
             false => reducer::plan(&tensors, &request.exchange),
@@ -346,7 +346,7 @@ impl GradientExchange for Shards {
         self.parts.set_state(state)
     }
 
-    fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
+    fn end(&mut self, session: &Session) -> Result<Option<StrategyUse>> {
         let owned = self.exchange.lock().gradients.own.numel() * Kind::Float.elt_size_in_bytes();
         Ok(Some(self.use_of_owners(Bytes(owned as u64), session.world)))
     }

@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use anyhow::Result;
-use ringmark_core::dimension::{BackendName, KvStore};
+use ringmark_core::dimension::{BackendName, Strategy};
 use ringmark_core::file::atomic_file;
 use ringmark_core::trace::{
     ClockMethod, ClockReading, GradientArray, LayerProfile, OperatorProfile, RankClock, RankTrace, Timeline,
@@ -56,8 +56,8 @@ pub struct Profiles {
 
 pub struct TracedRun {
     pub title: String,
-    /// Kv-store; `None` if there is none.
-    pub kv_store: Option<KvStore>,
+    /// Strategy; `None` if there is none.
+    pub strategy: Option<Strategy>,
     pub backend: BackendName,
     /// Gradient arrays in the order of backward.
     pub arrays: Vec<GradientArray>,
@@ -161,9 +161,9 @@ impl<'a> Tracer<'a> {
             layers: config.profile_layers.then(|| LayerProfile::from_traces(&ranks)),
             operators: config.profile_operators.then(|| OperatorProfile::new(&ranks)),
         };
-        let TracedRun { title, kv_store, backend, arrays } = run;
+        let TracedRun { title, strategy, backend, arrays } = run;
         let exchange = backend.to_string();
-        let mut timeline = Timeline { title, began_unix_seconds: 0.0, kv_store, exchange, arrays, ranks };
+        let mut timeline = Timeline { title, began_unix_seconds: 0.0, strategy, exchange, arrays, ranks };
         // In rank 0's clock, which is that of the writing host.
         let since = clock::now_ns()? - timeline.align();
         timeline.began_unix_seconds = facts::now().0 - since as f64 / 1e9;

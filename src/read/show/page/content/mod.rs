@@ -109,7 +109,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
 }
 
 fn section(setting: &Setting, published: bool) -> Section {
-    let mut blocks = scaling::kv_stores(setting);
+    let mut blocks = scaling::strategies(setting);
     blocks.push(scaling::block(setting, published));
     blocks.extend(split::block(setting));
     blocks.extend(scaling_loss::block(setting));

@@ -17,7 +17,7 @@ use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 use crate::read::show::training::columns as training;
-use crate::read::show::training::kv_stores::{self, Comparison};
+use crate::read::show::training::strategies::{self, Comparison};
 
 const NOTE: &str = "Speed is images or tokens / time of a run; the median over runs is shown. Speedup and efficiency use these \
     medians. CV is the standard deviation of the runs divided by their mean.";
@@ -29,16 +29,16 @@ const MARGIN: &str = "\u{b1}";
 
 const MARGIN_NOTE: &str = "\u{b1} is half of the 95 % confidence interval of the efficiency.";
 
-/// Compares the kv-stores of each result.
-pub fn kv_stores(setting: &Setting) -> Vec<Block> {
+/// Compares the strategies of each result.
+pub fn strategies(setting: &Setting) -> Vec<Block> {
     let results: BTreeSet<usize> = setting.series.iter().map(|series| series.style.color).collect();
     let of_result = |result: usize| {
         let series = setting.series.iter().filter(move |series| series.style.color == result);
-        kv_stores::comparisons(series.map(|series| series.group))
+        strategies::comparisons(series.map(|series| series.group))
     };
     let block = |Comparison { title, table, note }: Comparison| {
         let note = note.map(|note| format!(" {note}.")).unwrap_or_default();
-        Block { table: Some(table), ..Block::new(title, format!("{}.{note}", kv_stores::LEGEND)) }
+        Block { table: Some(table), ..Block::new(title, format!("{}.{note}", strategies::LEGEND)) }
     };
     results.into_iter().flat_map(of_result).map(block).collect()
 }

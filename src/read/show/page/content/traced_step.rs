@@ -202,7 +202,7 @@ fn table(traced: &[Traced]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::KvStore;
+    use ringmark_core::dimension::Strategy;
     use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
 
     use super::*;
@@ -236,7 +236,7 @@ mod tests {
         let timeline = Timeline {
             title: String::new(),
             began_unix_seconds: 0.0,
-            kv_store: Some(KvStore::Ring),
+            strategy: Some(Strategy::AllReduce),
             exchange: "nccl".to_owned(),
             arrays: Vec::new(),
             ranks: (0..18).map(rank).collect(),

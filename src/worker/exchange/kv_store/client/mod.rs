@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::ExchangeConfig;
-use ringmark_core::benchmark::kv_store::{KvStoreUse, LostRank, ServerUse, Staleness};
-use ringmark_core::dimension::{BackendName, Bytes, KvStore, Wire};
+use ringmark_core::benchmark::strategy::{LostRank, ServerUse, Staleness, StrategyUse};
+use ringmark_core::dimension::{BackendName, Bytes, Strategy, Wire};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
@@ -62,7 +62,7 @@ impl ServerClient {
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
         let codec = Codec::new(request.compression);
-        let aggregation = match aggregates_locally(request.kv_store.kv_store, world, device) {
+        let aggregation = match aggregates_locally(request.strategy.strategy, world, device) {
             true => Some(LocalAggregation::join(weights.numel(), request.exchange.wire, world)?),
             false => None,
         };
@@ -138,7 +138,7 @@ impl ServerClient {
         let plan = reducer::plan(&tensors, &keys);
         let source = GradientSource { parameters: tensors, ready_from };
         let reducer = GradientReducer::new(request.overlap, plan, source, sink)?;
-        let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
+        let is_asynchronous = request.strategy.strategy.is_asynchronous();
         Ok(ServerClient { reducer, pushes, weights, answers, membership, parts, is_asynchronous })
     }
 
@@ -148,8 +148,8 @@ impl ServerClient {
 }
 
 /// Returns true if the ranks of this host add up their gradients before one pushes.
-fn aggregates_locally(kv_store: KvStore, world: &World, device: Device) -> bool {
-    world.local_ranks() > 1 && kv_store != KvStore::DistAsync && device == Device::Cpu
+fn aggregates_locally(strategy: Strategy, world: &World, device: Device) -> bool {
+    world.local_ranks() > 1 && strategy != Strategy::DistAsync && device == Device::Cpu
 }
 
 /// Allocates the gradients on the wire and the weights of the answers.
@@ -193,7 +193,7 @@ impl GradientExchange for ServerClient {
         pushes.local_update.as_mut().map_or(Ok(()), |own| own.complete(update))
     }
 
-    fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
+    fn end(&mut self, session: &Session) -> Result<Option<StrategyUse>> {
         let (reports, iterations, bytes) = {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
@@ -216,13 +216,13 @@ impl GradientExchange for ServerClient {
             sum.iter_mut().zip(&report.staleness).for_each(|(sum, count)| *sum += count);
             sum
         };
-        Ok(Some(KvStoreUse {
+        Ok(Some(StrategyUse {
             servers: self.servers(&reports, per_step),
             sent_by_rank: by_rank(0),
             received_by_rank: by_rank(1),
             staleness: Staleness::from_counts(&reports.iter().fold(Vec::new(), counts)),
             lost,
-            ..KvStoreUse::default()
+            ..StrategyUse::default()
         }))
     }
 

@@ -225,7 +225,7 @@ impl Server<'_> {
             heartbeat::enter_in(iteration, Stage::Serving);
         }
         self.received += (HEADER_BYTES + part.pushed_bytes()) as u64;
-        let (summed, pushers) = if self.request.kv_store.kv_store.is_asynchronous() {
+        let (summed, pushers) = if self.request.strategy.strategy.is_asynchronous() {
             (pushed.summed, pusher..pusher + 1)
         } else if part.count(pusher) == self.pushers.len() {
             (self.ranks, 0..self.pushers.len())
@@ -249,7 +249,7 @@ impl Server<'_> {
 
     /// Fails if a worker ended whose pushes others still need.
     fn check_ends(&self) -> Result<()> {
-        if self.request.kv_store.kv_store.is_asynchronous() {
+        if self.request.strategy.strategy.is_asynchronous() {
             return Ok(());
         }
         let last = self.pushers.iter().map(|pusher| pusher.iteration).max().unwrap_or_default();
@@ -273,7 +273,7 @@ impl Server<'_> {
         let &mut Pusher { rank, ref host, summed, iteration, .. } = lost;
         let name =
             format!("lost the connection to rank {rank} on host {host} after its pushes of iteration {iteration}");
-        let consequence = if !self.request.kv_store.kv_store.is_asynchronous() {
+        let consequence = if !self.request.strategy.strategy.is_asynchronous() {
             "; the other workers wait for it"
         } else if summed > 1 {
             "; the ranks on that host sum their gradients first and wait for each other"
@@ -295,7 +295,7 @@ impl Server<'_> {
     /// Sends the final weights and the report to all workers.
     fn send_all(&mut self) -> Result<()> {
         let UpdateStatistics { sent, staleness } = self.update_threads.finish()?;
-        let is_asynchronous = self.request.kv_store.kv_store.is_asynchronous();
+        let is_asynchronous = self.request.strategy.strategy.is_asynchronous();
         let lost = (0..).zip(&self.pushers).filter(|(_, pusher)| pusher.state == PusherState::Lost);
         let report = ServerReport {
             received: self.received,
@@ -360,15 +360,15 @@ mod tests {
 
     use expect_test::expect;
     use ringmark_core::benchmark::train::config::TrainConfig;
-    use ringmark_core::dimension::KvStore;
+    use ringmark_core::dimension::Strategy;
 
     use super::*;
 
     /// Returns the result of a server without parts after these events of two workers, of ranks 0 and 2, each of which
     /// pushes for `summed` ranks.
-    fn served(kv_store: KvStore, summed: u32, events: Vec<(usize, WorkerEvent)>) -> Result<()> {
+    fn served(strategy: Strategy, summed: u32, events: Vec<(usize, WorkerEvent)>) -> Result<()> {
         let mut request = ExchangeRequest::from(&TrainConfig::default());
-        request.kv_store.kv_store = kv_store;
+        request.strategy.strategy = strategy;
         let writers = [0, 1].map(|_| mpsc::channel());
         let pusher = |(index, (outgoing, _)): (u32, &(Sender<Outgoing>, Receiver<Outgoing>))| Pusher {
             rank: 2 * index,
@@ -408,22 +408,22 @@ mod tests {
     fn synchronous_server_fails_if_a_worker_is_lost_after_end() {
         let events = vec![(1, WorkerEvent::End), (1, lost()), (0, WorkerEvent::End), (0, WorkerEvent::Farewell)];
         let error =
-            served(KvStore::DistSync, 1, events).expect_err("rank 0 would wait for rank 2's results").to_string();
+            served(Strategy::DistSync, 1, events).expect_err("rank 0 would wait for rank 2's results").to_string();
         expect!["lost the connection to rank 2 on host b after its pushes of iteration 7 (connection closed): the process exited, or its host or link is down; the other workers wait for it"].assert_eq(&error);
     }
 
     #[test]
     fn out_of_sync_worker_is_named() {
-        let errors = [KvStore::DistSync, KvStore::DistAsync].map(|kv_store| {
+        let errors = [Strategy::DistSync, Strategy::DistAsync].map(|strategy| {
             let stopped = vec![(1, WorkerEvent::Faulty("read timed out after 3 of 8 bytes".to_owned()))];
-            served(kv_store, 1, stopped).expect_err("nothing more comes").to_string()
+            served(strategy, 1, stopped).expect_err("nothing more comes").to_string()
         });
         expect![[r#"
             rank 2 on host b is out of sync after its pushes of iteration 7 (read timed out after 3 of 8 bytes): the process is stopped or faulty, or its host or link is down
             rank 2 on host b is out of sync after its pushes of iteration 7 (read timed out after 3 of 8 bytes): the process is stopped or faulty, or its host or link is down"#]].assert_eq(&errors.join("\n"));
         // Rank 2 has pushed iteration 7, and rank 0 none.
         let error =
-            served(KvStore::DistSync, 1, vec![(0, WorkerEvent::End)]).expect_err("rank 2 would wait").to_string();
+            served(Strategy::DistSync, 1, vec![(0, WorkerEvent::End)]).expect_err("rank 2 would wait").to_string();
         expect!["rank 0 on host b is out of sync after its pushes of iteration 0 (it ended while other workers push iteration 7): the process is stopped or faulty, or its host or link is down"].assert_eq(&error);
     }
 
@@ -433,13 +433,13 @@ mod tests {
             let other = 1 - lost_worker;
             vec![(lost_worker, lost()), (other, WorkerEvent::End), (other, WorkerEvent::Farewell)]
         };
-        served(KvStore::DistAsync, 1, without(1)).expect("it has pushed, for itself alone");
+        served(Strategy::DistAsync, 1, without(1)).expect("it has pushed, for itself alone");
         let error = |summed, lost_worker| {
-            served(KvStore::DistDeviceAsync, summed, without(lost_worker)).expect_err("somebody waits").to_string()
+            served(Strategy::DistDeviceAsync, summed, without(lost_worker)).expect_err("somebody waits").to_string()
         };
         expect!["lost the connection to rank 2 on host b after its pushes of iteration 7 (connection closed): the process exited, or its host or link is down; the ranks on that host sum their gradients first and wait for each other"].assert_eq(&error(2, 1));
         expect!["lost the connection to rank 0 on host b after its pushes of iteration 0 (connection closed): the process exited, or its host or link is down; the other workers wait until every worker has pushed once"].assert_eq(&error(1, 0));
         let both = vec![(1, lost()), (0, lost())];
-        served(KvStore::DistAsync, 1, both).expect_err("nobody is left");
+        served(Strategy::DistAsync, 1, both).expect_err("nobody is left");
     }
 }

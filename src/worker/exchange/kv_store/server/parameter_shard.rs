@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Error, Result};
-use ringmark_core::benchmark::kv_store::server_memory;
+use ringmark_core::benchmark::strategy::server_memory;
 use ringmark_core::dimension::Bytes;
 use tch::{Device, Kind, Tensor};
 

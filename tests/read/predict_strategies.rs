@@ -1,22 +1,22 @@
-//! Tests of `ringmark predict` for kv-stores other than all-reduce: simulated clusters with an independent cost model,
+//! Tests of `ringmark predict` for strategies other than all-reduce: simulated clusters with an independent cost model,
 //! message by message, and rejected input.
 
 use expect_test::expect;
 use ringmark::read::analyze::prediction::evidence::Evidence;
+use ringmark::read::analyze::prediction::exchange_pattern::ExchangePattern;
 use ringmark::read::analyze::prediction::model::predict;
 use ringmark::read::analyze::prediction::step_parts::Limit;
-use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark_core::benchmark::compression::GradientCompression;
-use ringmark_core::benchmark::kv_store::KvStoreConfig;
-use ringmark_core::dimension::{Bytes, Case, KvStore, Phase};
+use ringmark_core::benchmark::strategy::StrategyConfig;
+use ringmark_core::dimension::{Bytes, Case, Phase, Strategy};
 use ringmark_core::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 
-use crate::support::kv_store_cluster::{Exchange, KvStoreCluster, NETWORKS, TransferPath};
 use crate::support::model_cluster::ModelCluster;
 use crate::support::predictions::{MEASURED, assert_covered, evidence, group_of};
 use crate::support::runs::{Folder, long_record};
 use crate::support::sandbox::{self, check_refusals, lines_with, refused, ringmark};
+use crate::support::strategy_cluster::{Exchange, NETWORKS, StrategyCluster, TransferPath};
 use ringmark_core::stats::random::Random;
 
 fn case(name: &str) -> Case {
@@ -25,23 +25,23 @@ fn case(name: &str) -> Case {
 
 /// Checks the bands of one exchange in the networks.
 fn assert_exchange_covered(exchange: Exchange, most_off: f64) {
-    let clusters = NETWORKS.map(|network| KvStoreCluster { exchange, network, jitter: 0.02, drift: 0.005 });
-    let evidence = |cluster: &KvStoreCluster, sweep: &Folder| evidence(sweep, cluster.kv_store());
+    let clusters = NETWORKS.map(|network| StrategyCluster { exchange, network, jitter: 0.02, drift: 0.005 });
+    let evidence = |cluster: &StrategyCluster, sweep: &Folder| evidence(sweep, cluster.strategy());
     assert_covered(&format!("{exchange:?}"), &clusters, evidence, most_off);
 }
 
 #[test]
 fn band_covers_owners_with_every_routing() {
-    for (kv_store, path) in [
-        (KvStore::Device, TransferPath::Straight),
-        (KvStore::Device, TransferPath::AtOnce),
-        (KvStore::Device, TransferPath::Tree),
-        (KvStore::Device, TransferPath::Chain),
-        (KvStore::Nccl, TransferPath::Straight),
-        (KvStore::Nccl, TransferPath::Tree),
+    for (strategy, path) in [
+        (Strategy::Device, TransferPath::Straight),
+        (Strategy::Device, TransferPath::AtOnce),
+        (Strategy::Device, TransferPath::Tree),
+        (Strategy::Device, TransferPath::Chain),
+        (Strategy::Nccl, TransferPath::Straight),
+        (Strategy::Nccl, TransferPath::Tree),
     ] {
         // A chain is the extreme, and the middle is far from it.
-        assert_exchange_covered(Exchange::Owners(kv_store, path), if path == TransferPath::Chain { 0.7 } else { 0.3 });
+        assert_exchange_covered(Exchange::Owners(strategy, path), if path == TransferPath::Chain { 0.7 } else { 0.3 });
     }
 }
 
@@ -56,7 +56,7 @@ fn band_covers_servers_with_every_placement() {
 #[test]
 fn unmeasured_server_counts_are_predicted() {
     for network in NETWORKS {
-        let cluster = |number| KvStoreCluster {
+        let cluster = |number| StrategyCluster {
             exchange: Exchange::Servers(Some(number), true),
             network,
             jitter: 0.02,
@@ -64,9 +64,9 @@ fn unmeasured_server_counts_are_predicted() {
         };
         let measured = cluster(1).sweep(&MEASURED, 3);
         for servers in [2, 4] {
-            let own = evidence(&measured, KvStore::DistSync);
-            let strategy = own.strategy.clone().with_servers(servers).expect("fewer than arrays");
-            let requested = Evidence { strategy, ..own };
+            let own = evidence(&measured, Strategy::DistSync);
+            let pattern = own.pattern.clone().with_servers(servers).expect("fewer than arrays");
+            let requested = Evidence { pattern, ..own };
             for next in ["4n2g", "8n2g"] {
                 let prediction = predict(&requested, case(next)).expect("the level is there");
                 assert_eq!(
@@ -82,28 +82,28 @@ fn unmeasured_server_counts_are_predicted() {
             // A single host has been measured, with its servers.
             assert_eq!(predict(&requested, case("1n2g")).expect("measured").reference, None);
         }
-        let error = evidence(&measured, KvStore::DistSync).strategy.with_servers(13).expect_err("more than arrays");
+        let error = evidence(&measured, Strategy::DistSync).pattern.with_servers(13).expect_err("more than arrays");
         expect!["--servers 13: the network has only 12 arrays: use at most one server per array"]
             .assert_eq(&error.to_string());
     }
 }
 
-/// Creates runs of ring, device, dist_sync, dist_async and local with one single rank of ring.
+/// Creates runs of all-reduce, device, dist_sync, dist_async and local with one single rank of all-reduce.
 fn several() -> Folder {
     let (network, mut noise) = (NETWORKS[1], Random(5));
-    let of = |exchange| KvStoreCluster { exchange, network, jitter: 0.0, drift: 0.0 };
-    let device = of(Exchange::Owners(KvStore::Device, TransferPath::Tree));
+    let of = |exchange| StrategyCluster { exchange, network, jitter: 0.0, drift: 0.0 };
+    let device = of(Exchange::Owners(Strategy::Device, TransferPath::Tree));
     let folder = device.sweep(&MEASURED, 1);
     for name in &MEASURED[1..] {
         for run in 1..=5 {
             let served = of(Exchange::Servers(None, false)).record(name, run, 14, &mut noise);
-            let mut ring = device.record(name, run, 14, &mut noise);
-            ring.header.config.kv_store = KvStoreConfig::default();
+            let mut all_reduce = device.record(name, run, 14, &mut noise);
+            all_reduce.header.config.strategy = StrategyConfig::default();
             let mut asynchronous = served.clone();
-            asynchronous.header.config.kv_store.kv_store = KvStore::DistAsync;
+            asynchronous.header.config.strategy.strategy = Strategy::DistAsync;
             let mut local = device.record("1n2g", run, 14, &mut noise);
-            local.header.config.kv_store.kv_store = KvStore::Local;
-            [served, ring, asynchronous, local].iter().for_each(|record| folder.run(record));
+            local.header.config.strategy.strategy = Strategy::Local;
+            [served, all_reduce, asynchronous, local].iter().for_each(|record| folder.run(record));
         }
     }
     folder
@@ -114,22 +114,22 @@ fn single_spaced(text: &str) -> String {
 }
 
 #[test]
-fn each_kv_store_is_predicted_by_its_own_model() {
+fn each_strategy_is_predicted_by_its_own_model() {
     let folder = several();
     let predict = |options: &[&str]| sandbox::run(ringmark("predict").arg(folder.path()).args(options));
     let (status, stdout, stderr) = predict(&["--cases", "8n2g", "--explain"]);
     assert_eq!(status, Some(0), "{stderr}");
-    for kv_store in ["dist_async", "local"] {
-        assert!(stderr.contains(&format!("strategy {kv_store} is not predicted from these runs: ")), "{stderr}");
+    for strategy in ["dist_async", "local"] {
+        assert!(stderr.contains(&format!("strategy {strategy} is not predicted from these runs: ")), "{stderr}");
     }
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
     let stdout = single_spaced(&stdout);
-    // In the order of the tables: ring, device, dist_sync.
+    // In the order of the tables: all-reduce, device, dist_sync.
     let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
     assert_eq!(middles, ["halfway ", "halfway ", "from the"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
-        "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring strategy device: \
+        "measured: 1n1g of all-reduce (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of all-reduce strategy device: \
          buckets are sent directly to their owners, to several at the same time, and the weights are returned lower limit",
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
         // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and
@@ -148,21 +148,21 @@ fn each_kv_store_is_predicted_by_its_own_model() {
         .iter()
         .map(|group| {
             let grown = &group["predictions"][1];
-            let kv_store = group["kv_store"].as_str().expect("a name");
-            (kv_store, group["base_kv_store"].clone(), grown["servers"].clone(), grown["reference"].clone())
+            let strategy = group["strategy"].as_str().expect("a name");
+            (strategy, group["base_strategy"].clone(), grown["servers"].clone(), grown["reference"].clone())
         })
         .collect();
     let reference = Value::from("4n2g");
     assert_eq!(
         described,
         [
-            ("ring", "ring".into(), Value::Null, reference.clone()),
-            ("device", "ring".into(), Value::Null, reference.clone()),
-            ("dist_sync", "ring".into(), 8.into(), reference),
+            ("all-reduce", "all-reduce".into(), Value::Null, reference.clone()),
+            ("device", "all-reduce".into(), Value::Null, reference.clone()),
+            ("dist_sync", "all-reduce".into(), 8.into(), reference),
         ]
     );
     for group in groups {
-        let base = evidence(&folder, KvStore::Device).case(case("1n1g")).expect("measured").step();
+        let base = evidence(&folder, Strategy::Device).case(case("1n1g")).expect("measured").step();
         let grown = &group["predictions"][1];
         let lost = grown["lost_seconds"].as_array().expect("a list").iter().flat_map(|one| one["seconds"].as_f64());
         let step = grown["seconds_per_iteration"]["mid"].as_f64().expect("a number");
@@ -170,11 +170,11 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     }
     assert_eq!(groups[1]["predictions"][1]["limited_by"], Limit::Exchange.text());
 
-    // One kv-store alone, and the same with another number of servers: the message asks for the measured one.
+    // One strategy alone, and the same with another number of servers: the message asks for the measured one.
     let (status, stdout, stderr) = predict(&["--strategy", "dist_sync_device"]);
     assert_eq!(status, Some(2), "{stdout}");
     expect![[r"
-        error: no run used --strategy dist_device_sync, and its cost cannot be derived from other strategies: the runs used ring, local, device, dist_sync, dist_async; sweep these cases with --strategy dist_device_sync, or choose one that was measured
+        error: no run used --strategy dist_device_sync, and its cost cannot be derived from other strategies: the runs used all-reduce, local, device, dist_sync, dist_async; sweep these cases with --strategy dist_device_sync, or choose one that was measured
     "]].assert_eq(&stderr);
     let (status, stdout, stderr) = predict(&["--strategy", "dist_sync", "--servers", "2", "--json"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
@@ -202,7 +202,7 @@ fn ring_1n1g_has_no_servers() {
 }
 
 #[test]
-fn unpredictable_kv_stores_are_rejected_with_the_reason() {
+fn unpredictable_strategies_are_rejected_with_the_reason() {
     let folder = several();
     let error = |folder: &Folder, options: &[&str]| refused(ringmark("predict").arg(folder.path()).args(options), 2);
     let refuse = |options: &str| error(&folder, &options.split(' ').collect::<Vec<_>>());
@@ -222,35 +222,35 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
                 error: the argument '--servers <N>' cannot be used with '--backtest'
             --strategy nobody
                 error: invalid value 'nobody' for '--kv-store <NAME>'
-                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+                [possible values: all-reduce, zero1, zero2, fsdp, hsdp, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
         "#]],
         refuse,
     );
 
     let coded = Folder::new();
-    let cluster = KvStoreCluster {
-        exchange: Exchange::Owners(KvStore::Device, TransferPath::Tree),
+    let cluster = StrategyCluster {
+        exchange: Exchange::Owners(Strategy::Device, TransferPath::Tree),
         network: NETWORKS[0],
         jitter: 0.0,
         drift: 0.0,
     };
     for name in MEASURED {
         let mut made = cluster.record(name, 1, 14, &mut Random(1));
-        made.header.config.kv_store = KvStoreConfig::default();
+        made.header.config.strategy = StrategyConfig::default();
         made.header.config.gradient_compression = GradientCompression::TopK { ratio: 0.01 };
         coded.run(&made);
     }
     let refusal = error(&coded, &[]);
     expect![[r"
-        error: rn50: strategy ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
+        error: rn50: strategy all-reduce is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
     "]].assert_eq(&refusal);
 
-    // No single rank, neither of this kv-store nor of ring.
+    // No single rank, neither of this strategy nor of all-reduce.
     std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let without = error(&folder, &["--strategy", "device"]);
     expect!["error: rn50_b4_fp32_device_cpu: strategy device is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well"].assert_eq(&lines_with(&without, "only its update"));
-    let group = group_of(&folder, KvStore::DistSync);
-    assert!(Strategy::from_group(&group).is_ok(), "with servers nothing is derived from the update");
+    let group = group_of(&folder, Strategy::DistSync);
+    assert!(ExchangePattern::from_group(&group).is_ok(), "with servers nothing is derived from the update");
 
     // No records.
     for name in ["1n2g", "2n2g", "4n2g"] {
@@ -266,9 +266,9 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
 }
 
 #[test]
-fn kv_store_without_valid_runs_is_rejected() {
-    let cluster = KvStoreCluster {
-        exchange: Exchange::Owners(KvStore::Device, TransferPath::Tree),
+fn strategy_without_valid_runs_is_rejected() {
+    let cluster = StrategyCluster {
+        exchange: Exchange::Owners(Strategy::Device, TransferPath::Tree),
         network: NETWORKS[0],
         jitter: 0.0,
         drift: 0.0,
@@ -277,7 +277,7 @@ fn kv_store_without_valid_runs_is_rejected() {
     for name in MEASURED {
         let mut made = cluster.record(name, 1, 14, &mut Random(1));
         let end = made.end.as_mut().expect("an end");
-        end.failure = (made.header.config.kv_store.kv_store == KvStore::Device).then(|| "weights differ".to_owned());
+        end.failure = (made.header.config.strategy.strategy == Strategy::Device).then(|| "weights differ".to_owned());
         folder.run(&made);
     }
     let error = refused(ringmark("predict").arg(folder.path()).args(["--strategy", "device"]), 2);
@@ -294,11 +294,11 @@ fn kv_store_without_valid_runs_is_rejected() {
 fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
     let exchange = Exchange::Servers(number, false);
     let mut made =
-        KvStoreCluster { exchange, network: NETWORKS[0], jitter: 0.0, drift: 0.0 }.record(name, 1, 14, &mut Random(1));
+        StrategyCluster { exchange, network: NETWORKS[0], jitter: 0.0, drift: 0.0 }.record(name, 1, 14, &mut Random(1));
     if case(name).ranks() > 1 {
         made.header.buckets = vec![Bytes(4_000_000); 12];
     }
-    let used = made.end.as_mut().expect("an end").kv_store.iter_mut();
+    let used = made.end.as_mut().expect("an end").strategy.iter_mut();
     let servers = used.flat_map(|used| &mut used.servers);
     servers.zip(hosts.iter().cycle()).for_each(|(server, host)| server.host = (*host).to_owned());
     folder.run(&made);
@@ -321,9 +321,9 @@ fn servers_keep_their_placement_in_larger_cases() {
     ] {
         let folder = Folder::new();
         ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
-        let strategy = Strategy::from_group(&group_of(&folder, KvStore::DistSync)).expect("it can be predicted");
-        let [two, four] = ["2n2g", "4n2g"].map(|name| strategy.measured_laws(case(name)));
-        let laws = [two, four, strategy.laws(case("8n2g"))];
+        let pattern = ExchangePattern::from_group(&group_of(&folder, Strategy::DistSync)).expect("it can be predicted");
+        let [two, four] = ["2n2g", "4n2g"].map(|name| pattern.measured_laws(case(name)));
+        let laws = [two, four, pattern.laws(case("8n2g"))];
         let of_weights = laws.map(|laws| (laws.parts[BUSIEST_LINK] / 48e4).round() / 100.0);
         assert_eq!(of_weights, expected, "{number:?} on {hosts:?}");
     }
@@ -368,8 +368,8 @@ fn other_server_counts_are_predicted_without_straggler_too() {
             }
         });
         made.header.buckets = vec![Bytes(8_000_000); 12];
-        made.header.config.kv_store =
-            KvStoreConfig { kv_store: KvStore::DistSync, servers: Some(2), ..KvStoreConfig::default() };
+        made.header.config.strategy =
+            StrategyConfig { strategy: Strategy::DistSync, servers: Some(2), ..StrategyConfig::default() };
         folder.run(&made);
     }
     let (status, stdout, stderr) =
@@ -385,12 +385,12 @@ fn other_server_counts_are_predicted_without_straggler_too() {
 #[test]
 fn mixed_server_placement_is_rejected() {
     let cluster =
-        KvStoreCluster { exchange: Exchange::Servers(Some(2), true), network: NETWORKS[0], jitter: 0.0, drift: 0.0 };
+        StrategyCluster { exchange: Exchange::Servers(Some(2), true), network: NETWORKS[0], jitter: 0.0, drift: 0.0 };
     let folder = Folder::new();
     for name in MEASURED {
         let mut made = cluster.record(name, 1, 14, &mut Random(1));
         let end = made.end.as_mut().expect("an end");
-        end.kv_store.iter_mut().for_each(|used| used.servers[0].host = "host0".to_owned());
+        end.strategy.iter_mut().for_each(|used| used.servers[0].host = "host0".to_owned());
         folder.run(&made);
     }
     let error = refused(ringmark("predict").arg(folder.path()).args(["--strategy", "dist_sync"]), 2);

@@ -1,4 +1,4 @@
-//! The [`KvStore`] of a run and its servers: configuration, options, and statistics in a record. [`placement`] assigns
+//! The [`Strategy`] of a run and its servers: configuration, options, and statistics in a record. [`placement`] assigns
 //! arrays to servers.
 
 pub mod gathers;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
-use crate::benchmark::kv_store::gathers::GatherUse;
+use crate::benchmark::strategy::gathers::GatherUse;
 use crate::config_options;
-use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, KvStore, Model, Wire};
+use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, Model, Strategy, Wire};
 use crate::options::keyword_enum::KeywordEnum;
 
 /// Arrays of all servers of a job.
@@ -34,11 +34,11 @@ pub fn server_memory(weights: u64, states: usize, pushes: Bytes) -> Bytes {
     Bytes((3 + states as u64) * Wire::Fp32.bytes() * weights + pushes.0)
 }
 
-/// Rejects cases of several hosts if one of the kv-stores is limited to one.
-pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
-    if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
+/// Rejects cases of several hosts if one of the strategies is limited to one.
+pub fn check_cases(strategies: &[Strategy], cases: &[Case]) -> anyhow::Result<()> {
+    if let Some(case) = cases.iter().find(|case| strategies.contains(&Strategy::Local) && case.nodes > 1) {
         bail!(
-            "--strategy local works on one host only, but case {case} has {}: use --strategy shard-optimizer \
+            "--strategy local works on one host only, but case {case} has {}: use --strategy zero1 \
              or dist_sync, or --cases with one host",
             case.nodes
         );
@@ -47,15 +47,15 @@ pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> 
 }
 
 config_options! {
-    /// The kv-store and its servers.
+    /// The strategy and its servers.
     #[derive(Copy)]
-    KvStoreConfig {
+    StrategyConfig {
         /// Strategy that sums gradients and updates weights.
-        #[serde(default = "KvStore::ring")]
-        kv_store: KvStore = KvStore::Ring => option("strategy", "NAME",
+        #[serde(default = "Strategy::all_reduce", alias = "kv_store")]
+        strategy: Strategy = Strategy::AllReduce => option("strategy", "NAME",
             "Strategy, such as all-reduce, zero2, fsdp: how gradients are summed and weights updated. \
-             ring is all-reduce, with the same update on every rank; shard-optimizer, shard-gradients and shard-weights \
-             are stages 1 to 3 of ZeRO, and hybrid is stage 3 within each host; the others are kv-stores of MXNet")
+             With all-reduce, every rank makes the same update; zero1, zero2 and fsdp are stages 1 to 3 of ZeRO, and \
+             hsdp is stage 3 within each host; the others are kv-stores of MXNet")
             .aliases(&["kv-store"]).names_in_bandwidth(None, &["kvstore", "kv-store"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,22 +69,22 @@ config_options! {
     }
 }
 
-impl KvStoreConfig {
+impl StrategyConfig {
     /// Returns the number of server processes in the job.
     pub fn server_ranks(&self) -> u32 {
-        if self.kv_store.has_servers() { self.servers.unwrap_or_default() } else { 0 }
+        if self.strategy.has_servers() { self.servers.unwrap_or_default() } else { 0 }
     }
 
     /// Returns true if servers send back sums of codes instead of weights: the sums of one step's pushes of all
     /// workers.
     pub fn sends_sums(&self, compression: GradientCompression) -> bool {
-        matches!(compression, GradientCompression::TwoBit { .. }) && !self.kv_store.is_asynchronous()
+        matches!(compression, GradientCompression::TwoBit { .. }) && !self.strategy.is_asynchronous()
     }
 
     /// Returns true if the other ranks of a job of `case` continue after a rank fails, which requires that no other
     /// rank pushes together with it.
     pub fn may_lose_ranks(&self, case: Case) -> bool {
-        self.kv_store.is_asynchronous() && (self.kv_store == KvStore::DistAsync || case.gpus_per_node == 1)
+        self.strategy.is_asynchronous() && (self.strategy == Strategy::DistAsync || case.gpus_per_node == 1)
     }
 
     /// Returns the minimum memory of one server in a job of `case` if each holds an equal share of `weights`; 0 without
@@ -94,7 +94,7 @@ impl KvStoreConfig {
         case: Case,
         ServerArrays { weights, states, wire, compression }: ServerArrays,
     ) -> Bytes {
-        let pushers = if self.kv_store == KvStore::DistAsync { case.ranks() } else { case.nodes };
+        let pushers = if self.strategy == Strategy::DistAsync { case.ranks() } else { case.nodes };
         // Compressed pushes are small.
         let push = if compression.is_none() { wire.bytes() * weights } else { 0 };
         let all = match self.sends_sums(compression) {
@@ -104,36 +104,36 @@ impl KvStoreConfig {
         Bytes(all.0.checked_div(u64::from(self.server_ranks())).unwrap_or_default())
     }
 
-    /// Returns the line of the log; `None` for `ring`.
+    /// Returns the line of the log; `None` for `all-reduce`.
     pub fn line(&self) -> Option<String> {
-        let KvStoreConfig { kv_store, key_placement, .. } = self;
+        let StrategyConfig { strategy, key_placement, .. } = self;
         match self.server_ranks() {
-            0 if *kv_store == KvStore::Ring => None,
-            0 => Some(format!("strategy {kv_store}")),
-            servers => Some(format!("strategy {kv_store}: servers {servers}, arrays placed by {key_placement}")),
+            0 if *strategy == Strategy::AllReduce => None,
+            0 => Some(format!("strategy {strategy}")),
+            servers => Some(format!("strategy {strategy}: servers {servers}, arrays placed by {key_placement}")),
         }
     }
 
-    /// Sets one server per host of the case if the kv-store has servers and their number is not given.
-    pub fn for_case(self, case: Case) -> KvStoreConfig {
-        let servers = self.kv_store.has_servers().then(|| self.servers.unwrap_or(case.nodes));
-        KvStoreConfig { servers, ..self }
+    /// Sets one server per host of the case if the strategy has servers and their number is not given.
+    pub fn for_case(self, case: Case) -> StrategyConfig {
+        let servers = self.strategy.has_servers().then(|| self.servers.unwrap_or(case.nodes));
+        StrategyConfig { servers, ..self }
     }
 
-    /// Returns a copy with this kv-store, one of several in a sweep; only `dist_*` keeps the server options.
-    pub fn for_axis(self, kv_store: KvStore) -> KvStoreConfig {
-        match kv_store.has_servers() {
-            true => KvStoreConfig { kv_store, ..self },
-            false => KvStoreConfig { kv_store, ..KvStoreConfig::default() },
+    /// Returns a copy with this strategy, one of several in a sweep; only `dist_*` keeps the server options.
+    pub fn for_axis(self, strategy: Strategy) -> StrategyConfig {
+        match strategy.has_servers() {
+            true => StrategyConfig { strategy, ..self },
+            false => StrategyConfig { strategy, ..StrategyConfig::default() },
         }
     }
 
-    /// Rejects a kv-store with servers if their number is not given.
+    /// Rejects a strategy with servers if their number is not given.
     pub fn check_servers(&self) -> anyhow::Result<()> {
         ensure!(
-            !self.kv_store.has_servers() || self.servers.is_some(),
+            !self.strategy.has_servers() || self.servers.is_some(),
             "--strategy {} needs --servers N: the last N processes that mpirun starts are servers, the others ranks",
-            self.kv_store
+            self.strategy
         );
         Ok(())
     }
@@ -148,48 +148,48 @@ impl KvStoreConfig {
 
     /// Rejects incompatible options.
     pub fn check(&self, exchange: &ExchangeConfig, dtype: Dtype, autotune: bool) -> anyhow::Result<()> {
-        let KvStoreConfig { kv_store, servers, key_placement } = self;
-        if !kv_store.has_servers() {
+        let StrategyConfig { strategy, servers, key_placement } = self;
+        if !strategy.has_servers() {
             ensure!(
                 servers.is_none(),
-                "--servers {} does not apply to --strategy {kv_store}: omit --servers, or use --strategy {}",
+                "--servers {} does not apply to --strategy {strategy}: omit --servers, or use --strategy {}",
                 servers.unwrap_or_default(),
-                KvStore::alternatives(KvStore::has_servers)
+                Strategy::alternatives(Strategy::has_servers)
             );
             ensure!(
                 *key_placement == KeyPlacement::Balanced,
-                "--key-placement {key_placement} needs servers, but --strategy {kv_store} has none: omit \
+                "--key-placement {key_placement} needs servers, but --strategy {strategy} has none: omit \
                  --key-placement, or use --strategy dist_sync"
             );
         }
-        if *kv_store == KvStore::Ring {
+        if *strategy == Strategy::AllReduce {
             return Ok(());
         }
-        if let (true, Some(hierarchical)) = (kv_store.has_servers(), exchange.hierarchical) {
+        if let (true, Some(hierarchical)) = (strategy.has_servers(), exchange.hierarchical) {
             bail!(
-                "--hierarchical {hierarchical} does not apply to --strategy {kv_store}, which sums on servers: omit \
+                "--hierarchical {hierarchical} does not apply to --strategy {strategy}, which sums on servers: omit \
                  --hierarchical (dist_sync and dist_device_* sum on each host before they push)"
             );
         }
         ensure!(
             exchange.backend != BackendChoice::None,
-            "--strategy {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
+            "--strategy {strategy} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
-        let can_skip_updates = |kv_store: KvStore| !kv_store.has_servers() && kv_store != KvStore::Local;
+        let can_skip_updates = |strategy: Strategy| !strategy.has_servers() && strategy != Strategy::Local;
         ensure!(
-            dtype != Dtype::Fp16 || can_skip_updates(*kv_store),
-            "--dtype fp16 is not supported with --strategy {kv_store}, which updates parts of the weights apart from the \
+            dtype != Dtype::Fp16 || can_skip_updates(*strategy),
+            "--dtype fp16 is not supported with --strategy {strategy}, which updates parts of the weights apart from the \
              loss scaler: use --dtype bf16, or --strategy {}",
-            KvStore::alternatives(can_skip_updates)
+            Strategy::alternatives(can_skip_updates)
         );
-        ensure!(!autotune, "--autotune needs --strategy ring, but --strategy is {kv_store}: omit --autotune");
+        ensure!(!autotune, "--autotune needs --strategy all-reduce, but --strategy is {strategy}: omit --autotune");
         Ok(())
     }
 }
 
-/// Statistics of a kv-store other than `ring`.
+/// Statistics of a strategy other than `all-reduce`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct KvStoreUse {
+pub struct StrategyUse {
     /// fp32 bytes of weights that each rank updates; empty if servers do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<Bytes>,
@@ -198,7 +198,7 @@ pub struct KvStoreUse {
     pub servers: Vec<ServerUse>,
     /// Bytes that each rank sent to servers per step, on average, headers included; 0 for a rank whose pushes another
     /// rank of its host sends. Without servers: bytes that each rank sends to other ranks in the last step, if every
-    /// collective sends directly from source to destination; absent in records before `shard-weights`.
+    /// collective sends directly from source to destination; absent in records before `fsdp`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_by_rank: Vec<Bytes>,
     /// Bytes that each rank received per step, likewise.
@@ -207,7 +207,7 @@ pub struct KvStoreUse {
     /// Gathers of sharded weights, by phase and bucket; empty with other strategies, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gathers: Vec<GatherUse>,
-    /// Staleness of the weights, with an asynchronous kv-store.
+    /// Staleness of the weights, with an asynchronous strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,
     /// Ranks that exited before the others, which continued without them.
@@ -215,7 +215,7 @@ pub struct KvStoreUse {
     pub lost: Vec<LostRank>,
 }
 
-impl KvStoreUse {
+impl StrategyUse {
     /// Returns the bytes of the server or rank that holds most, divided by the mean; 1 is even. `None` if nothing is
     /// held.
     pub fn imbalance(&self) -> Option<f64> {
@@ -298,30 +298,34 @@ mod tests {
 
     #[test]
     fn server_memory_is_weights_and_pushes() {
-        let of = |kv_store, wire, code: &str| {
+        let of = |strategy, wire, code: &str| {
             let code = if code.is_empty() { GradientCompression::None } else { code.parse().expect("a code") };
-            let config = KvStoreConfig { kv_store, servers: Some(2), ..KvStoreConfig::default() };
+            let config = StrategyConfig { strategy, servers: Some(2), ..StrategyConfig::default() };
             let arrays = ServerArrays { weights: 1000, states: 1, wire, compression: code };
             config.memory_of_server("3n4g".parse().expect("a case"), arrays).0
         };
         // Weights, momenta, sums and the copy, plus one push per host, or per rank if ranks do not wait for each other.
-        assert_eq!(of(KvStore::DistSync, Wire::Fp32, ""), (4 * 4 + 3 * 4) * 1000 / 2);
-        assert_eq!(of(KvStore::DistSync, Wire::Bf16, ""), (4 * 4 + 3 * 2) * 1000 / 2);
-        assert_eq!(of(KvStore::DistAsync, Wire::Fp32, ""), (4 * 4 + 12 * 4) * 1000 / 2);
+        assert_eq!(of(Strategy::DistSync, Wire::Fp32, ""), (4 * 4 + 3 * 4) * 1000 / 2);
+        assert_eq!(of(Strategy::DistSync, Wire::Bf16, ""), (4 * 4 + 3 * 2) * 1000 / 2);
+        assert_eq!(of(Strategy::DistAsync, Wire::Fp32, ""), (4 * 4 + 12 * 4) * 1000 / 2);
         // Codes are small; if servers return sums, only the sums count.
-        assert_eq!(of(KvStore::DistSync, Wire::Fp32, "topk:0.01"), 4 * 4 * 1000 / 2);
-        assert_eq!(of(KvStore::DistAsync, Wire::Fp32, "2bit"), 4 * 4 * 1000 / 2);
-        assert_eq!(of(KvStore::DistSync, Wire::Fp32, "2bit"), 4 * 1000 / 2);
-        assert_eq!(of(KvStore::Ring, Wire::Fp32, ""), 0);
+        assert_eq!(of(Strategy::DistSync, Wire::Fp32, "topk:0.01"), 4 * 4 * 1000 / 2);
+        assert_eq!(of(Strategy::DistAsync, Wire::Fp32, "2bit"), 4 * 4 * 1000 / 2);
+        assert_eq!(of(Strategy::DistSync, Wire::Fp32, "2bit"), 4 * 1000 / 2);
+        assert_eq!(of(Strategy::AllReduce, Wire::Fp32, ""), 0);
     }
 
     #[test]
     fn rank_loss_is_survivable_with_one_rank_per_push() {
-        let of = |kv_store, case: &str| {
-            KvStoreConfig { kv_store, ..KvStoreConfig::default() }.may_lose_ranks(case.parse().expect("a case"))
+        let of = |strategy, case: &str| {
+            StrategyConfig { strategy, ..StrategyConfig::default() }.may_lose_ranks(case.parse().expect("a case"))
         };
-        assert!(of(KvStore::DistAsync, "2n4g") && of(KvStore::DistDeviceAsync, "4n1g"));
-        assert!(!of(KvStore::DistDeviceAsync, "2n4g") && !of(KvStore::DistSync, "2n1g") && !of(KvStore::Ring, "2n1g"));
+        assert!(of(Strategy::DistAsync, "2n4g") && of(Strategy::DistDeviceAsync, "4n1g"));
+        assert!(
+            !of(Strategy::DistDeviceAsync, "2n4g")
+                && !of(Strategy::DistSync, "2n1g")
+                && !of(Strategy::AllReduce, "2n1g")
+        );
     }
 
     #[test]
@@ -342,45 +346,45 @@ mod tests {
             received: Bytes(0),
             sent: Bytes(0),
         };
-        let of = |weights: &[u64]| KvStoreUse {
+        let of = |weights: &[u64]| StrategyUse {
             servers: weights.iter().map(|bytes| server(*bytes)).collect(),
-            ..KvStoreUse::default()
+            ..StrategyUse::default()
         };
         assert_eq!(of(&[30, 10]).imbalance(), Some(1.5));
         assert_eq!(of(&[]).imbalance(), None);
     }
 
     #[test]
-    fn conflicting_kv_store_options_are_rejected() {
-        type Change = fn(&mut KvStoreConfig, &mut ExchangeConfig, &mut Dtype);
+    fn conflicting_strategy_options_are_rejected() {
+        type Change = fn(&mut StrategyConfig, &mut ExchangeConfig, &mut Dtype);
         let changes: [Change; 5] = [
             |kv, _, _| kv.servers = Some(2),
             |kv, _, _| kv.key_placement = KeyPlacement::Hash,
-            |kv, exchange, _| (kv.kv_store, exchange.backend) = (KvStore::Device, BackendChoice::None),
-            |kv, _, dtype| (kv.kv_store, *dtype) = (KvStore::DistSync, Dtype::Fp16),
-            |kv, exchange, _| (kv.kv_store, exchange.hierarchical) = (KvStore::DistSync, Some(Switch::Off)),
+            |kv, exchange, _| (kv.strategy, exchange.backend) = (Strategy::Device, BackendChoice::None),
+            |kv, _, dtype| (kv.strategy, *dtype) = (Strategy::DistSync, Dtype::Fp16),
+            |kv, exchange, _| (kv.strategy, exchange.hierarchical) = (Strategy::DistSync, Some(Switch::Off)),
         ];
         let refused = |change: Change| {
-            let (mut kv, mut exchange, mut dtype) = (KvStoreConfig::default(), ExchangeConfig::default(), Dtype::Fp32);
+            let (mut kv, mut exchange, mut dtype) = (StrategyConfig::default(), ExchangeConfig::default(), Dtype::Fp32);
             change(&mut kv, &mut exchange, &mut dtype);
             kv.check(&exchange, dtype, false).expect_err("refused").to_string()
         };
         expect![[r#"
-            --servers 2 does not apply to --strategy ring: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
-            --key-placement hash needs servers, but --strategy ring has none: omit --key-placement, or use --strategy dist_sync
+            --servers 2 does not apply to --strategy all-reduce: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+            --key-placement hash needs servers, but --strategy all-reduce has none: omit --key-placement, or use --strategy dist_sync
             --strategy device conflicts with --backend none, which exchanges nothing: use only one of them
-            --dtype fp16 is not supported with --strategy dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
+            --dtype fp16 is not supported with --strategy dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy all-reduce, zero1, zero2, fsdp, hsdp, device or nccl
             --hierarchical off does not apply to --strategy dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
         let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
-        let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();
+        let several = check_cases(&[Strategy::AllReduce, Strategy::Local], &cases).expect_err("two hosts").to_string();
         expect![
-            "--strategy local works on one host only, but case 2n4g has 2: use --strategy shard-optimizer \
+            "--strategy local works on one host only, but case 2n4g has 2: use --strategy zero1 \
                  or dist_sync, or --cases with one host"
         ]
         .assert_eq(&several);
-        check_cases(&[KvStore::Local], &cases[..1])
-            .and_then(|()| check_cases(&[KvStore::Ring], &cases))
+        check_cases(&[Strategy::Local], &cases[..1])
+            .and_then(|()| check_cases(&[Strategy::AllReduce], &cases))
             .expect("they can");
-        KvStoreConfig::default().check(&ExchangeConfig::default(), Dtype::Fp16, true).expect("ring takes all");
+        StrategyConfig::default().check(&ExchangeConfig::default(), Dtype::Fp16, true).expect("all-reduce takes all");
     }
 }

@@ -1,13 +1,13 @@
-//! A simulated cluster with its own cost model of kv-stores, message by message. It shares only the placement of keys
+//! A simulated cluster with its own cost model of strategies, message by message. It shares only the placement of keys
 //! with the model under test.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ringmark_core::benchmark::kv_store::placement::{ArrayPart, owners, place};
-use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse, ServerUse};
+use ringmark_core::benchmark::strategy::placement::{ArrayPart, owners, place};
+use ringmark_core::benchmark::strategy::{ServerUse, StrategyConfig, StrategyUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
-use ringmark_core::dimension::{BackendName, Bytes, Case, KeyPlacement, KvStore, Phase, Phases, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, Case, KeyPlacement, Phase, Phases, Seconds, Strategy};
 
 use crate::support::model_cluster::{ModelCluster, place_ranks};
 use ringmark_core::stats::random::Random;
@@ -47,13 +47,13 @@ pub enum TransferPath {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Exchange {
-    Owners(KvStore, TransferPath),
+    Owners(Strategy, TransferPath),
     /// Number of servers, and true if they have dedicated hosts; `None` is one for each host of the case.
     Servers(Option<u32>, bool),
 }
 
 #[derive(Clone, Copy)]
-pub struct KvStoreCluster {
+pub struct StrategyCluster {
     pub exchange: Exchange,
     pub network: (f64, f64),
     /// Relative deviation of a rank's compute time between iterations.
@@ -84,11 +84,11 @@ enum Position {
 /// Time in picoseconds, a sequence number that breaks ties, worker, part, position, and true for a pull.
 type Event = Reverse<(u64, usize, usize, usize, Position, bool)>;
 
-impl KvStoreCluster {
-    pub fn kv_store(&self) -> KvStore {
+impl StrategyCluster {
+    pub fn strategy(&self) -> Strategy {
         match self.exchange {
-            Exchange::Owners(kv_store, _) => kv_store,
-            Exchange::Servers(..) => KvStore::DistSync,
+            Exchange::Owners(strategy, _) => strategy,
+            Exchange::Servers(..) => Strategy::DistSync,
         }
     }
 
@@ -170,7 +170,7 @@ impl KvStoreCluster {
     }
 }
 
-impl ModelCluster for KvStoreCluster {
+impl ModelCluster for StrategyCluster {
     const OF_TRUTH: u32 = 100;
     const OF_RUN: u32 = 14;
 
@@ -193,8 +193,8 @@ impl ModelCluster for KvStoreCluster {
                 let end = |rank: usize| done[rank / a_host].max(compute(rank)) + slow * 0.002;
                 (0..ranks).map(|rank| (end(rank), end(rank) + slow * 0.001)).collect()
             }
-            Exchange::Owners(kv_store, kind) => {
-                let root = |bucket: usize| if kv_store == KvStore::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
+            Exchange::Owners(strategy, kind) => {
+                let root = |bucket: usize| if strategy == Strategy::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
                 let way = |bucket: usize| slow * self.way(case, (BUCKETS[bucket] * 4) as f64);
                 // Buckets that share a link are sent one after the other.
                 let link = |bucket: usize| if kind == TransferPath::AtOnce { root(bucket) / a_host } else { 0 };
@@ -241,11 +241,11 @@ impl ModelCluster for KvStoreCluster {
         self.drift
     }
 
-    /// The single rank uses ring.
+    /// The single rank uses all-reduce.
     fn describe(&self, case: Case, made: &mut RunRecord) {
         place_ranks(case, made);
         if case.ranks() > 1 {
-            let kv_store = self.kv_store();
+            let strategy = self.strategy();
             let servers = match self.exchange {
                 Exchange::Servers(number, has_own_hosts) => {
                     let number = number.unwrap_or(case.nodes);
@@ -266,9 +266,10 @@ impl ModelCluster for KvStoreCluster {
             };
             let number = (!servers.is_empty()).then_some(servers.len() as u32);
             let values = if servers.is_empty() { &BUCKETS[..] } else { &ARRAYS[..] };
-            made.header.config.kv_store = KvStoreConfig { kv_store, servers: number, ..KvStoreConfig::default() };
+            made.header.config.strategy = StrategyConfig { strategy, servers: number, ..StrategyConfig::default() };
             made.header.buckets = values.iter().map(|values| Bytes(*values as u64 * 4)).collect();
-            made.end.as_mut().expect("a whole record").kv_store = Some(KvStoreUse { servers, ..KvStoreUse::default() });
+            made.end.as_mut().expect("a whole record").strategy =
+                Some(StrategyUse { servers, ..StrategyUse::default() });
         }
     }
 }

@@ -8,21 +8,21 @@ use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
     /// Strategy: method of summing gradients and updating weights, by MXNet's names.
-    KvStore {
+    Strategy {
         /// All-reduce; every rank performs the same update.
-        Ring = "ring" | "horovod" | "all-reduce" | "allreduce" | "ddp",
+        AllReduce = "all-reduce" | "ring" | "horovod" | "allreduce" | "ddp",
         /// Each rank receives the sum of its shard of every bucket, updates it and sends the weights: optimizer states
         /// are divided among the ranks, as in ZeRO stage 1.
-        ShardOptimizer = "shard-optimizer" | "zero1" | "zero-1",
-        /// Same as `ShardOptimizer`, but each rank also keeps only its shards of the gradients: ZeRO stage 2. A pass
+        Zero1 = "zero1" | "zero-1" | "shard-optimizer",
+        /// Same as `zero1`, but each rank also keeps only its shards of the gradients: ZeRO stage 2. A pass
         /// that `--accumulate` adds exchanges its own gradients.
-        ShardGradients = "shard-gradients" | "zero2" | "zero-2",
+        Zero2 = "zero2" | "zero-2" | "shard-gradients",
         /// Each rank keeps only its shards of weights, gradients and optimizer states, and gathers the weights of a
-        /// part of the network before forward and again before backward: ZeRO stage 3, PyTorch's FSDP.
-        ShardWeights = "shard-weights" | "zero3" | "zero-3" | "fsdp" | "fsdp2",
-        /// Same as `ShardWeights` among the ranks of a host. The hosts have copies, and add their gradients: PyTorch's
+        /// part of the network before forward and again before backward: PyTorch's FSDP, ZeRO stage 3.
+        Fsdp = "fsdp" | "fsdp2" | "zero3" | "zero-3" | "shard-weights",
+        /// Same as `fsdp` among the ranks of a host. The hosts have copies, and add their gradients: PyTorch's
         /// `HYBRID_SHARD`.
-        Hybrid = "hybrid" | "hsdp" | "hybrid-shard" | "hybrid_shard",
+        Hsdp = "hsdp" | "hybrid-shard" | "hybrid_shard" | "hybrid",
         /// Each rank sums and updates its shard in host memory; single host only.
         Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
         /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
@@ -40,41 +40,41 @@ keyword_enum!(
     }
 );
 
-impl KvStore {
+impl Strategy {
     /// Returns the value for records that predate this option.
-    pub fn ring() -> KvStore {
-        KvStore::Ring
+    pub fn all_reduce() -> Strategy {
+        Strategy::AllReduce
     }
 
     /// Returns true if every rank updates all weights after an all-reduce: the default, which names omit.
-    pub fn is_ring(&self) -> bool {
-        *self == KvStore::Ring
+    pub fn is_all_reduce(&self) -> bool {
+        *self == Strategy::AllReduce
     }
 
     /// Returns true if no rank holds the gradients of the whole network.
     pub fn shards_gradients(self) -> bool {
-        self == KvStore::ShardGradients || self.shards_weights()
+        self == Strategy::Zero2 || self.shards_weights()
     }
 
     /// Returns true if no rank holds the weights of the whole network.
     pub fn shards_weights(self) -> bool {
-        matches!(self, KvStore::ShardWeights | KvStore::Hybrid)
+        matches!(self, Strategy::Fsdp | Strategy::Hsdp)
     }
 
     /// Returns true if the ranks divide the update of the weights among them.
     pub fn divides_update(self) -> bool {
-        !self.has_servers() && !matches!(self, KvStore::Ring | KvStore::Nccl)
+        !self.has_servers() && !matches!(self, Strategy::AllReduce | Strategy::Nccl)
     }
 
     /// Returns true if separate processes hold the weights.
     pub fn has_servers(self) -> bool {
-        matches!(self, KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync)
+        matches!(self, Strategy::DistSync | Strategy::DistDeviceSync | Strategy::DistAsync | Strategy::DistDeviceAsync)
     }
 
     /// Returns true if workers do not wait for each other, so that they may compute with different versions of the
     /// weights.
     pub fn is_asynchronous(self) -> bool {
-        matches!(self, KvStore::DistAsync | KvStore::DistDeviceAsync)
+        matches!(self, Strategy::DistAsync | Strategy::DistDeviceAsync)
     }
 
     /// Returns the name for file names, whose parts are separated by `_`: `dist-sync`.
@@ -85,9 +85,26 @@ impl KvStore {
         }
     }
 
-    /// Parses a [`file_name`](Self::file_name).
-    pub fn from_file_name(name: &str) -> Option<KvStore> {
-        KvStore::ALL.iter().copied().find(|kv_store| kv_store.file_name() == name)
+    /// Returns today's name of the strategy that an earlier version called `name`; any other text is returned unchanged.
+    pub fn name_of_today(name: &str) -> String {
+        name.parse().map_or_else(|_| name.to_owned(), |strategy: Strategy| strategy.to_string())
+    }
+
+    /// Returns the name in file names of version 0.1, if that was another one.
+    pub fn earlier_file_name(self) -> Option<&'static str> {
+        match self {
+            Strategy::Zero1 => Some("shard-optimizer"),
+            Strategy::Zero2 => Some("shard-gradients"),
+            Strategy::Fsdp => Some("shard-weights"),
+            Strategy::Hsdp => Some("hybrid"),
+            _ => None,
+        }
+    }
+
+    /// Parses a [`file_name`](Self::file_name), also of version 0.1.
+    pub fn from_file_name(name: &str) -> Option<Strategy> {
+        let is_name = |strategy: &Strategy| strategy.file_name() == name || strategy.earlier_file_name() == Some(name);
+        Strategy::ALL.iter().copied().find(is_name)
     }
 }
 
@@ -120,31 +137,38 @@ mod tests {
     #[test]
     fn mxnet_names_are_accepted() {
         for (typed, store) in [
-            ("local_allreduce_cpu", KvStore::Local),
-            ("local_allreduce_device", KvStore::Device),
-            ("local_update_cpu", KvStore::Local),
-            ("horovod", KvStore::Ring),
-            ("all-reduce", KvStore::Ring),
-            ("zero1", KvStore::ShardOptimizer),
-            ("zero2", KvStore::ShardGradients),
-            ("fsdp", KvStore::ShardWeights),
-            ("dist", KvStore::DistSync),
-            ("dist_device", KvStore::DistDeviceSync),
-            ("dist_sync_device", KvStore::DistDeviceSync),
-            ("dist_async_device", KvStore::DistDeviceAsync),
+            ("local_allreduce_cpu", Strategy::Local),
+            ("local_allreduce_device", Strategy::Device),
+            ("local_update_cpu", Strategy::Local),
+            ("horovod", Strategy::AllReduce),
+            ("dist", Strategy::DistSync),
+            ("dist_device", Strategy::DistDeviceSync),
+            ("dist_sync_device", Strategy::DistDeviceSync),
+            ("dist_async_device", Strategy::DistDeviceAsync),
         ] {
-            assert_eq!(typed.parse::<KvStore>().expect("an alias"), store);
+            assert_eq!(typed.parse::<Strategy>().expect("an alias"), store);
         }
-        assert!(KvStore::DistAsync.is_asynchronous() && !KvStore::DistDeviceSync.is_asynchronous());
+        assert!(Strategy::DistAsync.is_asynchronous() && !Strategy::DistDeviceSync.is_asynchronous());
+    }
+
+    #[test]
+    fn names_of_version_0_1_are_accepted() {
+        assert_eq!("ring".parse::<Strategy>().expect("an alias"), Strategy::AllReduce);
+        for strategy in Strategy::ALL {
+            if let Some(earlier) = strategy.earlier_file_name() {
+                assert_eq!(earlier.parse::<Strategy>().expect("an alias"), *strategy);
+                assert_eq!(Strategy::from_file_name(earlier), Some(*strategy));
+            }
+        }
     }
 
     #[test]
     fn file_names_are_one_word_and_round_trip() {
-        for kv_store in KvStore::ALL {
-            assert!(!kv_store.file_name().contains('_'), "{kv_store}");
-            assert_eq!(KvStore::from_file_name(&kv_store.file_name()), Some(*kv_store));
+        for strategy in Strategy::ALL {
+            assert!(!strategy.file_name().contains('_'), "{strategy}");
+            assert_eq!(Strategy::from_file_name(&strategy.file_name()), Some(*strategy));
         }
-        assert_eq!(KvStore::from_file_name("dist_sync"), None);
-        assert_eq!(KvStore::from_file_name("horovod"), None, "no alias");
+        assert_eq!(Strategy::from_file_name("dist_sync"), None);
+        assert_eq!(Strategy::from_file_name("horovod"), None, "no alias");
     }
 }

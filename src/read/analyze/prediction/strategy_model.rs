@@ -55,19 +55,19 @@ pub fn grown(
     of_reference: &Steps,
     hosts: &[&CaseEvidence],
 ) -> PredictedStep {
-    let strategy = &evidence.strategy;
+    let pattern = &evidence.pattern;
     let smaller = hosts.iter().rev().find(|other| other.case.nodes < reference.case.nodes);
     let smaller = smaller.and_then(|other| Some((other.phases()?, other.case)));
     let growth = Growth {
-        before: strategy.measured_laws(reference.case),
-        smaller: smaller.as_ref().map(|(_, case)| strategy.measured_laws(*case)),
-        after: strategy.laws(case),
-        main: (!strategy.has_owners()).then_some(BUSIEST_LINK),
+        before: pattern.measured_laws(reference.case),
+        smaller: smaller.as_ref().map(|(_, case)| pattern.measured_laws(*case)),
+        after: pattern.laws(case),
+        main: (!pattern.has_owners()).then_some(BUSIEST_LINK),
     };
     let longer = growth.longer();
     let measured = MeasuredGrowth { growth, smaller };
 
-    let owners = strategy.has_owners().then(|| (Updates::new(evidence, reference.case), Updates::new(evidence, case)));
+    let owners = pattern.has_owners().then(|| (Updates::new(evidence, reference.case), Updates::new(evidence, case)));
     let ways_back = |steps: &Steps, case: Case| match owners {
         Some(_) => {
             let updates = Updates::new(evidence, case);

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::compression::{GradientCompression, sums_a_word};
-use ringmark_core::benchmark::kv_store::ServerUse;
-use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_servers, owners, place};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Operation, Phase, Wire};
+use ringmark_core::benchmark::strategy::ServerUse;
+use ringmark_core::benchmark::strategy::placement::{bytes_by_server, check_servers, owners, place};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, Operation, Phase, Strategy, Wire};
 use ringmark_core::stats::exchange_growth::{self, ScalingLaws, Servers};
 
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
@@ -28,7 +28,7 @@ pub enum ExchangePart {
 
 /// Communication pattern.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Strategy {
+pub enum ExchangePattern {
     /// All-reduce: every rank gets the sums.
     AllReduce,
     /// Every rank owns a part of each bucket.
@@ -92,31 +92,31 @@ fn compression(group: &TrainingGroup) -> GradientCompression {
     recorded.map_or(GradientCompression::None, |recorded| recorded.config.gradient_compression)
 }
 
-impl Strategy {
+impl ExchangePattern {
     /// Returns the strategy of a group, or the reason why nothing can be predicted from its runs.
-    pub fn from_group(group: &TrainingGroup) -> Result<Strategy, String> {
+    pub fn from_group(group: &TrainingGroup) -> Result<ExchangePattern, String> {
         if group.is_strong() {
             let batch = group.conditions.point.batch;
             return Err(format!(
                 "{batch}: the work of a rank depends on the case: measure with --batch-size, the same for every rank"
             ));
         }
-        let kv_store = group.conditions.point.kv_store;
-        match kv_store {
-            KvStore::Ring => {
+        let strategy = group.conditions.point.strategy;
+        match strategy {
+            Strategy::AllReduce => {
                 let compression = compression(group);
                 return match compression.is_none() {
-                    true => Ok(Strategy::AllReduce),
+                    true => Ok(ExchangePattern::AllReduce),
                     false => Err(format!(
                         "with --gradient-compression {compression} every rank receives and decodes the codes of all \
                          ranks, which no all-reduce model describes"
                     )),
                 };
             }
-            KvStore::Local => {
+            Strategy::Local => {
                 return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
             }
-            _ if kv_store.is_asynchronous() => {
+            _ if strategy.is_asynchronous() => {
                 return Err(
                     "its ranks do not wait for each other: the queueing time of a push at a server depends on \
                     when the other ranks push, which is unknown for larger cases, and images/s with stale weights are \
@@ -148,12 +148,12 @@ impl Strategy {
             return Err(format!("its records contain an invalid gradient size: {bytes} bytes"));
         }
         let values: Vec<usize> = buckets.iter().map(|bucket| bucket.0 as usize / size_of::<f32>()).collect();
-        if kv_store.has_servers() {
+        if strategy.has_servers() {
             return ServerSetup::from_group(group, recorded.device, recorded.config.exchange.wire, values)
-                .map(Strategy::Servers);
+                .map(ExchangePattern::Servers);
         }
-        if kv_store == KvStore::Hybrid {
-            return Ok(Strategy::HybridShards);
+        if strategy == Strategy::Hsdp {
+            return Ok(ExchangePattern::HybridShards);
         }
         if group.base != Some(Case::SINGLE) {
             return Err("no run of 1n1g counts, and only its update separates the return of the weights from the \
@@ -161,19 +161,19 @@ impl Strategy {
                 .to_owned());
         }
         let passes = recorded.config.accumulate as usize;
-        Ok(match kv_store {
-            KvStore::ShardOptimizer => Strategy::Shards { sums: 1, gathers: 0 },
-            KvStore::ShardGradients => Strategy::Shards { sums: passes, gathers: 0 },
-            KvStore::ShardWeights => Strategy::Shards { sums: passes, gathers: 2 * passes },
-            KvStore::Nccl => Strategy::Owners { buckets: vec![values.iter().sum()] },
-            _ => Strategy::Owners { buckets: values },
+        Ok(match strategy {
+            Strategy::Zero1 => ExchangePattern::Shards { sums: 1, gathers: 0 },
+            Strategy::Zero2 => ExchangePattern::Shards { sums: passes, gathers: 0 },
+            Strategy::Fsdp => ExchangePattern::Shards { sums: passes, gathers: 2 * passes },
+            Strategy::Nccl => ExchangePattern::Owners { buckets: vec![values.iter().sum()] },
+            _ => ExchangePattern::Owners { buckets: values },
         })
     }
 
     /// Returns the parts of a step with exposed time of collectives.
     pub fn exchange_parts(&self) -> &'static [ExchangePart] {
         match self {
-            Strategy::Shards { .. } => &[ExchangePart::Transfer, ExchangePart::Return],
+            ExchangePattern::Shards { .. } => &[ExchangePart::Transfer, ExchangePart::Return],
             _ => &[ExchangePart::Transfer],
         }
     }
@@ -181,9 +181,9 @@ impl Strategy {
     /// Returns the phases that can hide the exchange.
     pub fn hiding_phases(&self) -> &'static [Phase] {
         match self {
-            Strategy::Shards { gathers: 1.., .. } => &[Phase::Forward, Phase::Backward],
+            ExchangePattern::Shards { gathers: 1.., .. } => &[Phase::Forward, Phase::Backward],
             // The hosts also add while a rank waits for the exchange inside its host.
-            Strategy::HybridShards => &[Phase::Backward, Phase::ExposedAllreduce],
+            ExchangePattern::HybridShards => &[Phase::Backward, Phase::ExposedAllreduce],
             _ => &[Phase::Backward],
         }
     }
@@ -191,9 +191,9 @@ impl Strategy {
     /// Returns the collectives between hosts, whose bandwidth applies.
     pub fn operations(&self) -> &'static [Operation] {
         match self {
-            Strategy::AllReduce | Strategy::HybridShards => &[Operation::AllReduce],
-            Strategy::Shards { .. } => &[Operation::AllGather, Operation::ReduceScatter],
-            Strategy::Owners { .. } | Strategy::Servers(_) => &[],
+            ExchangePattern::AllReduce | ExchangePattern::HybridShards => &[Operation::AllReduce],
+            ExchangePattern::Shards { .. } => &[Operation::AllGather, Operation::ReduceScatter],
+            ExchangePattern::Owners { .. } | ExchangePattern::Servers(_) => &[],
         }
     }
 
@@ -202,19 +202,19 @@ impl Strategy {
     pub fn messages(&self, part: ExchangePart, buckets: &[Bytes], wire: Wire) -> Vec<Bytes> {
         let gradients: Vec<Bytes> = buckets.iter().map(|bucket| wire.size_of(*bucket)).collect();
         match (self, part) {
-            (Strategy::Shards { sums, gathers }, ExchangePart::Transfer) => {
+            (ExchangePattern::Shards { sums, gathers }, ExchangePart::Transfer) => {
                 [gradients.repeat(*sums), buckets.repeat(*gathers)].concat()
             }
-            (Strategy::Shards { gathers: 0, .. }, ExchangePart::Return) => buckets.to_vec(),
+            (ExchangePattern::Shards { gathers: 0, .. }, ExchangePart::Return) => buckets.to_vec(),
             // The weights that the next forward needs first.
-            (Strategy::Shards { .. }, ExchangePart::Return) => buckets.last().copied().into_iter().collect(),
+            (ExchangePattern::Shards { .. }, ExchangePart::Return) => buckets.last().copied().into_iter().collect(),
             _ => gradients.repeat(2),
         }
     }
 
     /// Sets the number of servers in the predicted clusters; an error if it is not possible.
-    pub fn with_servers(mut self, servers: u32) -> anyhow::Result<Strategy> {
-        if let Strategy::Servers(setup) = &mut self {
+    pub fn with_servers(mut self, servers: u32) -> anyhow::Result<ExchangePattern> {
+        if let ExchangePattern::Servers(setup) = &mut self {
             check_servers(servers as usize, setup.arrays.len())?;
             setup.requested = Some(servers);
         }
@@ -223,12 +223,12 @@ impl Strategy {
 
     /// Returns true if the exchange consists of collectives of all ranks.
     pub fn has_collectives(&self) -> bool {
-        matches!(self, Strategy::AllReduce | Strategy::Shards { .. } | Strategy::HybridShards)
+        matches!(self, ExchangePattern::AllReduce | ExchangePattern::Shards { .. } | ExchangePattern::HybridShards)
     }
 
     /// Returns true if every rank owns a part of each bucket among all ranks.
     pub fn has_shards(&self) -> bool {
-        matches!(self, Strategy::Shards { .. })
+        matches!(self, ExchangePattern::Shards { .. })
     }
 
     /// Returns true if ranks divide every bucket among them, all ranks or those of each host.
@@ -238,18 +238,18 @@ impl Strategy {
 
     /// Returns true if the ranks of each host divide the buckets among them.
     pub fn is_hybrid(&self) -> bool {
-        *self == Strategy::HybridShards
+        *self == ExchangePattern::HybridShards
     }
 
     /// Returns true if every bucket has one owner.
     pub fn has_owners(&self) -> bool {
-        matches!(self, Strategy::Owners { .. })
+        matches!(self, ExchangePattern::Owners { .. })
     }
 
     /// Returns the number of servers in a case, as measured or assumed; `None` if there are none.
     pub fn server_number(&self, case: Case) -> Option<u32> {
         match self {
-            Strategy::Servers(setup) => Some(setup.requested_number(case)),
+            ExchangePattern::Servers(setup) => Some(setup.requested_number(case)),
             _ => None,
         }
     }
@@ -257,7 +257,7 @@ impl Strategy {
     /// Returns true if a measured case has the requested number of servers.
     pub fn is_as_measured(&self, case: Case) -> bool {
         match self {
-            Strategy::Servers(setup) => setup.requested_number(case) == setup.measured_number(case),
+            ExchangePattern::Servers(setup) => setup.requested_number(case) == setup.measured_number(case),
             _ => true,
         }
     }
@@ -265,10 +265,10 @@ impl Strategy {
     /// Largest share of the weights that one rank updates.
     pub fn largest_share(&self, case: Case) -> f64 {
         let buckets = match self {
-            Strategy::Owners { buckets } => buckets,
-            Strategy::Shards { .. } => return 1.0 / f64::from(case.ranks()),
-            Strategy::HybridShards => return 1.0 / f64::from(case.gpus_per_node),
-            Strategy::AllReduce | Strategy::Servers(_) => return 1.0,
+            ExchangePattern::Owners { buckets } => buckets,
+            ExchangePattern::Shards { .. } => return 1.0 / f64::from(case.ranks()),
+            ExchangePattern::HybridShards => return 1.0 / f64::from(case.gpus_per_node),
+            ExchangePattern::AllReduce | ExchangePattern::Servers(_) => return 1.0,
         };
         // Owners beyond the number of buckets hold nothing.
         let mut held = vec![0; buckets.len().min(case.ranks() as usize).max(1)];
@@ -280,7 +280,7 @@ impl Strategy {
     /// Returns the quantities that the measured exchange of a case is proportional to. The case has several hosts.
     pub fn measured_laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.servers_for(case, setup.measured_number(case)).laws(),
+            ExchangePattern::Servers(setup) => setup.servers_for(case, setup.measured_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
@@ -288,13 +288,13 @@ impl Strategy {
     /// Returns those quantities for a requested case.
     pub fn laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.servers_for(case, setup.requested_number(case)).laws(),
+            ExchangePattern::Servers(setup) => setup.servers_for(case, setup.requested_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
 
     fn laws_of_owners(&self, case: Case) -> ScalingLaws {
-        let are_several = matches!(self, Strategy::Owners { buckets } if buckets.len() > 1);
+        let are_several = matches!(self, ExchangePattern::Owners { buckets } if buckets.len() > 1);
         exchange_growth::owners(case.nodes, are_several)
     }
 }
@@ -306,7 +306,7 @@ impl ServerSetup {
         wire: Wire,
         arrays: Vec<usize>,
     ) -> Result<ServerSetup, String> {
-        let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
+        let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.strategy).unwrap_or_default();
         let counted = || group.cases.iter().filter(|case| case.figures.is_some());
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
         // If the number of servers equals the number of hosts in every counted case, it is treated as the default: one
@@ -314,7 +314,7 @@ impl ServerSetup {
         let number = config.servers.filter(|servers| !is_one_a_host(servers));
         let used = |case: &TrainingCase| {
             case.runs.iter().find_map(|run| {
-                let used = run.recorded.as_ref()?.facts.kv_store.clone().filter(|used| !used.servers.is_empty())?;
+                let used = run.recorded.as_ref()?.facts.strategy.clone().filter(|used| !used.servers.is_empty())?;
                 let ranks = run.outcome.as_ref().ok()?.figures.ranks.iter().map(|rank| rank.place.host.clone());
                 Some((used, ranks.collect::<BTreeSet<String>>()))
             })

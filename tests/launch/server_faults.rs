@@ -17,22 +17,22 @@ use crate::support::worker_run::process_of_rank;
 
 const SWEEP: &str = "sweep --no-doctor --cases 1n2g --runs 1 --hosts localhost:2 --device cpu --threads 1 --warmup 1";
 
-/// Returns the log name of the only run, LeNet with this kv-store.
-fn log_name(kv_store: &str) -> String {
-    format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", kv_store.replace('_', "-"))
+/// Returns the log name of the only run, LeNet with this strategy.
+fn log_name(strategy: &str) -> String {
+    format!("1n2g/mxnet-lenet_b2_fp32_{}_1.log", strategy.replace('_', "-"))
 }
 
-fn sweep(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
+fn sweep(sandbox: &Sandbox, strategy: &str, options: &str) -> Child {
     let training = "--model mxnet-lenet --batch-size 2";
-    let mut sweep = ringmark(&format!("{SWEEP} {training} --strategy {kv_store} {options}"));
+    let mut sweep = ringmark(&format!("{SWEEP} {training} --strategy {strategy} {options}"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let errors = fs::File::create(sandbox.path("errors")).expect("created");
     sweep.stdout(Stdio::null()).stderr(errors).spawn().expect("starts")
 }
 
 /// Starts a sweep and waits until rank 1 has pushed.
-fn sweep_after_push(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
-    let mut sweep = sweep(sandbox, kv_store, &format!("{options} --stall-timeout 10"));
+fn sweep_after_push(sandbox: &Sandbox, strategy: &str, options: &str) -> Child {
+    let mut sweep = sweep(sandbox, strategy, &format!("{options} --stall-timeout 10"));
     wait_until("rank 1 has pushed", || {
         let is_over = sweep.try_wait().expect("a child").is_some();
         assert!(!is_over, "{}", fs::read_to_string(sandbox.path("errors")).unwrap_or_default());
@@ -42,9 +42,9 @@ fn sweep_after_push(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
 }
 
 /// Sends `signal` to MPI's process `number` and returns the failure of the run.
-fn failure_after_signal(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal): (u32, Signal)) -> String {
+fn failure_after_signal(sandbox: &Sandbox, strategy: &str, options: &str, (number, signal): (u32, Signal)) -> String {
     let tokens = take_cores(3);
-    let mut sweep = sweep_after_push(sandbox, kv_store, options);
+    let mut sweep = sweep_after_push(sandbox, strategy, options);
     kill(process_of_rank(sandbox.folder.path(), number), signal).expect("running process");
     let since = Instant::now();
     if signal == Signal::SIGSTOP {
@@ -54,8 +54,8 @@ fn failure_after_signal(sandbox: &Sandbox, kv_store: &str, options: &str, (numbe
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let time = since.elapsed();
     assert_eq!(sandbox.left(), Vec::<String>::new());
-    let reason = sandbox.failure(&log_name(kv_store));
-    println!("{:<34} {:>5.1} s  {reason}", format!("{kv_store}, process {number}: {signal}"), time.as_secs_f64());
+    let reason = sandbox.failure(&log_name(strategy));
+    println!("{:<34} {:>5.1} s  {reason}", format!("{strategy}, process {number}: {signal}"), time.as_secs_f64());
     reason
 }
 
@@ -70,12 +70,12 @@ fn is_killed(reason: &str, name: &str, peer_message: &str) -> bool {
 
 #[test]
 fn killed_server_is_reported() {
-    for kv_store in ["dist_sync", "dist_async"] {
+    for strategy in ["dist_sync", "dist_async"] {
         let sandbox = Sandbox::real();
-        let reason = failure_after_signal(&sandbox, kv_store, "--iters 100000 --servers 1", (2, Signal::SIGKILL));
+        let reason = failure_after_signal(&sandbox, strategy, "--iters 100000 --servers 1", (2, Signal::SIGKILL));
         assert!(
             is_killed(&reason, "server 0 of 1", "the connection to server 0 of 1 on host "),
-            "{kv_store}: {reason}"
+            "{strategy}: {reason}"
         );
     }
 }

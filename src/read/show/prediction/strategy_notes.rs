@@ -1,22 +1,22 @@
 //! Assumptions of predictions for shards, owners and servers, as sentences.
 
-use ringmark_core::dimension::{Case, DeviceKind, KvStore};
+use ringmark_core::dimension::{Case, DeviceKind, Strategy};
 use ringmark_core::number_text;
 use ringmark_core::stats::allreduce_model::Algorithm;
 
 use crate::read::analyze::prediction::evidence::Evidence;
-use crate::read::analyze::prediction::strategy::{ServerSetup, Strategy};
+use crate::read::analyze::prediction::exchange_pattern::{ExchangePattern, ServerSetup};
 
 /// Limits of the hidden part of an exchange.
 const HIDDEN: &str = "backward hides the same share of it (lower limit), or the same number of seconds (upper limit)";
 
 /// Returns the assumptions for `case`, which is predicted from the measured case `reference`.
 pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {
-    let store = evidence.point.kv_store;
-    let mut lines = match &evidence.strategy {
+    let store = evidence.point.strategy;
+    let mut lines = match &evidence.pattern {
         // The other assumptions for collectives are in `notes`.
-        Strategy::AllReduce | Strategy::Shards { .. } | Strategy::HybridShards => Vec::new(),
-        Strategy::Owners { .. } => vec![
+        ExchangePattern::AllReduce | ExchangePattern::Shards { .. } | ExchangePattern::HybridShards => Vec::new(),
+        ExchangePattern::Owners { .. } => vec![
             format!("strategy {store}: {}", buckets(evidence)),
             "lower limit of the exchange: a chain of hosts, whose time does not depend on the number of hosts".to_owned(),
             format!(
@@ -30,9 +30,9 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
                 .to_owned(),
             format!("transfer of the gradients: at most twice as long as the return; {HIDDEN}"),
         ],
-        Strategy::Servers(setup) => servers(evidence, setup, reference, case),
+        ExchangePattern::Servers(setup) => servers(evidence, setup, reference, case),
     };
-    let (unchanged, middle) = match evidence.strategy.has_owners() {
+    let (unchanged, middle) = match evidence.pattern.has_owners() {
         true => ("compute and the rest of the step", "halfway between the limits"),
         false => ("compute, optimizer and the rest of the step", "from the bytes on the busiest link"),
     };
@@ -51,12 +51,12 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
 pub fn shards(evidence: &Evidence, reference: Option<Case>, case: Case) -> Vec<String> {
     let megabytes = |case: Case| format!("{:.1} MB for {case}", evidence.whole_cost(case).bytes / 1e6);
     let measured = reference.map_or_else(String::new, |reference| format!("{} (measured), ", megabytes(reference)));
-    let (sums, gathers) = match evidence.strategy {
-        Strategy::Shards { sums, gathers } => (sums, gathers),
-        Strategy::HybridShards => {
+    let (sums, gathers) = match evidence.pattern {
+        ExchangePattern::Shards { sums, gathers } => (sums, gathers),
+        ExchangePattern::HybridShards => {
             let host = Case { nodes: 1, ..case };
             return vec![
-                "strategy hybrid: between hosts, an all-reduce of every rank's part of each bucket, which backward can hide"
+                "strategy hsdp: between hosts, an all-reduce of every rank's part of each bucket, which backward can hide"
                     .to_owned(),
                 format!("bytes that each host sends to others per step: {measured}{}", megabytes(case)),
                 format!(
@@ -79,7 +79,7 @@ pub fn shards(evidence: &Evidence, reference: Option<Case>, case: Case) -> Vec<S
     vec![
         format!(
             "strategy {}: for each bucket a reduce-scatter of its gradients{passes}, which backward can hide, and {gathered}",
-            evidence.point.kv_store
+            evidence.point.strategy
         ),
         format!("bytes that each {sender} sends per step, at most: {measured}{}", megabytes(case)),
         format!(
@@ -92,8 +92,8 @@ pub fn shards(evidence: &Evidence, reference: Option<Case>, case: Case) -> Vec<S
 
 /// Describes how buckets move to owners: on CPUs they are sent directly, to several owners concurrently.
 fn buckets(evidence: &Evidence) -> &'static str {
-    match (evidence.point.kv_store, evidence.conditions) {
-        (KvStore::Device, Some((DeviceKind::Cpu, _))) => {
+    match (evidence.point.strategy, evidence.conditions) {
+        (Strategy::Device, Some((DeviceKind::Cpu, _))) => {
             "buckets are sent directly to their owners, to several at the same time, and the weights are returned"
         }
         _ => "buckets are sent to their owners one after the other, and the weights are returned",
@@ -120,7 +120,7 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
         (false, Some(hosts)) => format!("distributed over at most {hosts} hosts without ranks, as measured"),
     };
     vec![
-        format!("strategy {}: {number}, {place}", evidence.point.kv_store),
+        format!("strategy {}: {number}, {place}", evidence.point.strategy),
         format!("busiest link, per step in one direction: {measured} (measured), {requested}"),
         "limits of the exchange: the slowest and the fastest growth of its parts".to_owned(),
         "parts of the exchange: a round trip, the bytes on the busiest link, the messages of a rank and of a server, \

@@ -1,4 +1,4 @@
-//! Comparison of the kv-stores of a sweep, case by case.
+//! Comparison of the strategies of a sweep, case by case.
 
 use std::collections::BTreeSet;
 
@@ -15,26 +15,26 @@ use crate::read::show::columns::{self, figure, is_speed_doubtful};
 use crate::read::show::text::Paragraph;
 use crate::read::show::training::columns::{self as training, Column};
 
-/// Comparison of kv-stores under otherwise equal conditions.
+/// Comparison of strategies under otherwise equal conditions.
 pub struct Comparison {
     /// Title with the conditions that they share.
     pub title: String,
-    /// A row for each case and kv-store.
+    /// A row for each case and strategy.
     pub table: Table,
     /// Sentence about the base if it is common to all.
     pub note: Option<String>,
 }
 
 /// Explanation of the columns.
-pub const LEGEND: &str = "strategy: how gradients are summed and weights updated; of ring: speed relative to ring in the same case; \
+pub const LEGEND: &str = "strategy: how gradients are summed and weights updated; relative: speed relative to all-reduce in the same case; \
     step: one iteration; exposed: exchange not hidden by forward and backward; memory: peak of any rank; fits: parameters of \
     the network that would fill a rank's memory, if memory grows with them; sent: by a rank in a step";
 
-/// Returns a comparison for each set of groups that differ only in the kv-store.
+/// Returns a comparison for each set of groups that differ only in the strategy.
 pub fn comparisons<'a>(groups: impl Iterator<Item = &'a TrainingGroup>) -> Vec<Comparison> {
     let mut sets: Vec<Vec<&TrainingGroup>> = Vec::new();
     for group in groups {
-        let alike = |other: &&TrainingGroup| other.conditions.with_ring() == group.conditions.with_ring();
+        let alike = |other: &&TrainingGroup| other.conditions.with_all_reduce() == group.conditions.with_all_reduce();
         match sets.iter_mut().find(|set| set.first().is_some_and(alike)) {
             Some(set) => set.push(group),
             None => sets.push(vec![group]),
@@ -58,12 +58,12 @@ fn comparison(groups: &[&TrainingGroup]) -> Comparison {
     let cases: BTreeSet<(u32, Case)> =
         groups.iter().flat_map(|group| &group.cases).map(|case| (case.case.ranks(), case.case)).collect();
     let rows = cases.into_iter().flat_map(|(_, case)| {
-        let mut ring = groups.iter().filter(|group| group.conditions.point.kv_store.is_ring());
-        let ring = ring.find_map(|group| group.case(case));
+        let mut all_reduce = groups.iter().filter(|group| group.conditions.point.strategy.is_all_reduce());
+        let all_reduce = all_reduce.find_map(|group| group.case(case));
         groups
             .iter()
             .copied()
-            .filter_map(move |group| Some(columns::row(group, group.case(case)?, &shown(ring, batch.unit()))))
+            .filter_map(move |group| Some(columns::row(group, group.case(case)?, &shown(all_reduce, batch.unit()))))
     });
     Comparison {
         title: format!("Comparison of strategies: {}, {dtype}, {batch}", model.facts().title),
@@ -72,17 +72,17 @@ fn comparison(groups: &[&TrainingGroup]) -> Comparison {
     }
 }
 
-/// Returns the columns for a case; `ring` has its runs with `ring`.
-fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
-    let of_ring = move |_: &TrainingGroup, case: &TrainingCase| {
-        Some(case.figures.as_ref()?.speed.0 / ring?.figures.as_ref()?.speed.0)
+/// Returns the columns for a case; `all_reduce` has its runs with `--strategy all-reduce`.
+fn shown(all_reduce: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
+    let of_all_reduce = move |_: &TrainingGroup, case: &TrainingCase| {
+        Some(case.figures.as_ref()?.speed.0 / all_reduce?.figures.as_ref()?.speed.0)
     };
-    let is_ring_doubtful = ring.is_some_and(|ring| !ring.speed_reliability_warnings.is_empty());
+    let is_all_reduce_doubtful = all_reduce.is_some_and(|case| !case.speed_reliability_warnings.is_empty());
     vec![
         columns::case(),
-        columns::numbers_of_text("strategy", |group: &TrainingGroup, _| group.conditions.point.kv_store.to_string()),
+        columns::numbers_of_text("strategy", |group: &TrainingGroup, _| group.conditions.point.strategy.to_string()),
         training::speed(unit),
-        figure("", of_ring).shown("of ring", "%", percent_number).doubted(if is_ring_doubtful {
+        figure("", of_all_reduce).shown("relative", "%", percent_number).doubted(if is_all_reduce_doubtful {
             |_, _| true
         } else {
             is_speed_doubtful
@@ -112,7 +112,7 @@ fn largest_network(model: Model, case: &TrainingCase) -> Option<f64> {
 fn sent(case: &TrainingCase) -> Option<f64> {
     let Recorded { conditions, facts, .. } = case.runs.iter().find_map(|run| run.recorded.as_ref())?;
     let config = &conditions.config;
-    match &facts.kv_store {
+    match &facts.strategy {
         Some(used) => used.sent_by_rank.iter().map(|bytes| bytes.0 as f64).reduce(f64::max),
         None if config.gradient_compression.is_none() => {
             let sent = |bucket: &Bytes| config.exchange.wire.size_of(*bucket).0 as f64;

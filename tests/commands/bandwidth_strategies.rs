@@ -1,11 +1,11 @@
-//! `ringmark bandwidth --model --strategy`: every kv-store exchanges a network's gradients between real ranks and
+//! `ringmark bandwidth --model --strategy`: every strategy exchanges a network's gradients between real ranks and
 //! servers; results, byte counts and lines are compared with their expected values.
 
 use std::fs;
 
 use expect_test::expect;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
-use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse};
+use ringmark_core::benchmark::strategy::{ServerUse, StrategyUse};
 use ringmark_core::dimension::{BackendName, Bytes};
 
 use crate::support::bandwidth::read;
@@ -22,7 +22,7 @@ fn run_successfully(sandbox: &Sandbox, servers: u32, options: &str) -> (Bandwidt
     assert_eq!((record.failure.as_deref(), record.ranks.len(), record.results.len()), (None, 2, 1), "{options}");
     fs::remove_file(path).expect("removed");
     let used = record.gradients.clone().expect("what the gradients did");
-    for line in used.lines(record.config.kv_store.kv_store) {
+    for line in used.lines(record.config.strategy.strategy) {
         assert!(stdout.lines().any(|printed| printed == line), "{options}: {line} in {stdout}");
     }
     (record, used, stdout)
@@ -51,12 +51,12 @@ fn bytes(all: &[Bytes]) -> Vec<u64> {
 }
 
 #[test]
-fn kv_stores_give_every_rank_sums_or_weights() {
+fn strategies_give_every_rank_sums_or_weights() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
-    for (servers, kv_store) in [
-        (0, "ring"),
-        (0, "shard-optimizer"),
+    for (servers, strategy) in [
+        (0, "all-reduce"),
+        (0, "zero1"),
         (0, "local"),
         (0, "device"),
         (0, "nccl"),
@@ -67,23 +67,23 @@ fn kv_stores_give_every_rank_sums_or_weights() {
         (2, "dist_device_async"),
     ] {
         for optimizer in ["none", "sgd"] {
-            let is_asynchronous = kv_store.contains("async");
+            let is_asynchronous = strategy.contains("async");
             // Asynchronous stores need an optimizer; the placement of keys does not affect the sum.
             if optimizer == "none" && (is_asynchronous || servers == 2) {
                 continue;
             }
-            let options = format!("--model mxnet-lenet -n 2 -w 2 --strategy {kv_store} --optimizer {optimizer}");
+            let options = format!("--model mxnet-lenet -n 2 -w 2 --strategy {strategy} --optimizer {optimizer}");
             let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             // The ranks of a host sum first and push once, so they are at the same step anyway.
-            check_lines(&record, &stdout, !kv_store.starts_with("dist_async"), &options);
+            check_lines(&record, &stdout, !strategy.starts_with("dist_async"), &options);
             expect!["num of arrays = 8, total size = 1.724320 MB"].assert_eq(&lines_with(&stdout, "num of arrays"));
             assert_eq!(used.error_by_rank.len(), 2, "{options}");
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
             assert_eq!(record.backend == BackendName::Tcp, servers > 0, "{options}");
             let requested = [&used.expected_sent_by_rank, &used.expected_received_by_rank].map(|all| bytes(all));
-            match kv_store {
+            match strategy {
                 // 2 (n-1)/n, or half of the gradients and half of the weights: the same for two ranks.
-                "ring" | "shard-optimizer" | "local" => {
+                "all-reduce" | "zero1" | "local" => {
                     assert_eq!(requested, [vec![LENET; 2], vec![LENET; 2]], "{options}")
                 }
                 // Rank 1 sends gradients and rank 0 sends weights.
@@ -94,7 +94,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
                 }
                 _ => {
                     assert!(requested.iter().all(Vec::is_empty), "{options}: {requested:?}");
-                    check_counted(used.kv_store.as_ref().expect("servers"), servers, kv_store);
+                    check_counted(used.strategy.as_ref().expect("servers"), servers, strategy);
                 }
             }
         }
@@ -105,9 +105,9 @@ fn kv_stores_give_every_rank_sums_or_weights() {
 fn every_update_rule_is_checked() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
-    for (servers, kv_store) in [(0, "ring"), (0, "shard-optimizer"), (0, "local"), (0, "device"), (1, "dist_sync")] {
+    for (servers, strategy) in [(0, "all-reduce"), (0, "zero1"), (0, "local"), (0, "device"), (1, "dist_sync")] {
         for optimizer in ["sgd --momentum 0.5", "nag", "adam", "adamw"] {
-            let options = format!("--model mxnet-lenet -n 2 -w 2 --strategy {kv_store} --optimizer {optimizer}");
+            let options = format!("--model mxnet-lenet -n 2 -w 2 --strategy {strategy} --optimizer {optimizer}");
             let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             check_lines(&record, &stdout, true, &options);
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
@@ -125,14 +125,14 @@ fn every_update_rule_is_checked() {
 }
 
 /// Checks the bytes of a step counted by ranks and servers: a header of 24 bytes and the values of each of 8 arrays.
-fn check_counted(used: &KvStoreUse, servers: u32, kv_store: &str) {
-    assert_eq!(used.servers.len() as u32, servers, "{kv_store}");
-    let pushers = if kv_store == "dist_async" { 2 } else { 1 };
+fn check_counted(used: &StrategyUse, servers: u32, strategy: &str) {
+    assert_eq!(used.servers.len() as u32, servers, "{strategy}");
+    let pushers = if strategy == "dist_async" { 2 } else { 1 };
     let moved = [bytes(&used.sent_by_rank), bytes(&used.received_by_rank)];
     for of_ranks in &moved {
         for (rank, moved) in of_ranks.iter().enumerate() {
             let expected = if rank < pushers { LENET..LENET + 500 } else { 0..1 };
-            assert!(expected.contains(moved), "{kv_store}: {used:?}");
+            assert!(expected.contains(moved), "{strategy}: {used:?}");
         }
     }
     let of_servers = |bytes: fn(&ServerUse) -> Bytes| used.servers.iter().map(|server| bytes(server).0).sum::<u64>();
@@ -147,14 +147,14 @@ fn sliced_arrays_and_half_precision_are_exchanged() {
     let options = "--model resnet18 -n 2 -w 1 --optimizer sgd";
     let (record, used, stdout) = run_successfully(&sandbox, 2, &format!("{options} --strategy dist_sync"));
     check_lines(&record, &stdout, true, options);
-    let servers = used.kv_store.expect("servers").servers;
+    let servers = used.strategy.expect("servers").servers;
     assert!(servers[0].weights.0.abs_diff(servers[1].weights.0) < 1_000_000, "{servers:?}");
-    for (servers, kv_store) in [(0, "device"), (0, "local"), (1, "dist_sync")] {
+    for (servers, strategy) in [(0, "device"), (0, "local"), (1, "dist_sync")] {
         let (record, used, _) =
-            run_successfully(&sandbox, servers, &format!("{options} --strategy {kv_store} --wire bf16"));
+            run_successfully(&sandbox, servers, &format!("{options} --strategy {strategy} --wire bf16"));
         // Rounded to 8 bits before the sum.
         assert_eq!(record.results[0].element, "bfloat16");
-        assert!(used.error_by_rank.iter().all(|error| (1e-4..1e-2).contains(error)), "{kv_store}: {used:?}");
+        assert!(used.error_by_rank.iter().all(|error| (1e-4..1e-2).contains(error)), "{strategy}: {used:?}");
     }
 }
 
@@ -178,15 +178,15 @@ fn launcher_starts_servers_and_records_their_traffic() {
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let record = read(&sandbox.path("out").join("1n2g").join("bandwidth.json"));
-    assert_eq!((record.ranks.len(), record.config.kv_store.servers), (2, Some(2)));
+    assert_eq!((record.ranks.len(), record.config.strategy.servers), (2, Some(2)));
     let used = record.gradients.expect("what the gradients did");
-    assert_eq!(used.kv_store.expect("servers").servers.len(), 2);
+    assert_eq!(used.strategy.expect("servers").servers.len(), 2);
     expect!["# strategy dist_async: servers 2, arrays placed by balanced"]
         .assert_eq(&lines_with(&stdout, "# strategy dist_async:"));
 }
 
 #[test]
-fn options_conflicting_with_kv_store_are_rejected() {
+fn options_conflicting_with_strategy_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
     check_refusals(
         &expect![[r#"
@@ -203,11 +203,11 @@ fn options_conflicting_with_kv_store_are_rejected() {
             --model vgg11 --strategy device --backend none
                 error: --strategy device conflicts with --backend none, which exchanges nothing: use only one of them
             --model vgg11 --server-hosts s
-                error: --server-hosts s applies to --strategy dist_*, but --strategy is ring: omit --server-hosts
+                error: --server-hosts s applies to --strategy dist_*, but --strategy is all-reduce: omit --server-hosts
             --model vgg11 --strategy device --cases 1n1g
                 error: case 1n1g has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add --hosts localhost:2)
             --hosts a:1,b:1 --model vgg11 --strategy local
-                error: --strategy local works on one host only, but case 2n1g has 2: use --strategy shard-optimizer or dist_sync, or --cases with one host
+                error: --strategy local works on one host only, but case 2n1g has 2: use --strategy zero1 or dist_sync, or --cases with one host
         "#]],
         |options| refused(&mut sandbox.bandwidth(options), 2),
     );
@@ -228,7 +228,7 @@ fn codes_have_their_own_bytes_and_error() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (servers, options) in [
-        (0, "--strategy ring --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
+        (0, "--strategy all-reduce --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
         (1, "--strategy dist_sync --gradient-compression 2bit"),
         (1, "--strategy dist_sync --gradient-compression topk:0.5 --optimizer sgd"),
         (1, "--strategy dist_async --gradient-compression 2bit:0.01 --optimizer sgd"),
@@ -243,7 +243,7 @@ fn codes_have_their_own_bytes_and_error() {
         assert!(code.residual_norm[0] > 0.0, "{options}: {code:?}");
         let form = record.config.gradient_compression.to_string();
         assert!(stdout.contains(&format!(" iterations, wire {form}, added in fp32, ")), "{options}: {stdout}");
-        let counted = used.kv_store.as_ref().map(|used| (bytes(&used.sent_by_rank), bytes(&used.received_by_rank)));
+        let counted = used.strategy.as_ref().map(|used| (bytes(&used.sent_by_rank), bytes(&used.received_by_rank)));
         match (servers, form.as_str()) {
             (0, _) => assert_eq!(
                 (bytes(&used.expected_sent_by_rank), bytes(&used.expected_received_by_rank), code.received.0),

@@ -14,10 +14,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::kv_store::KvStoreUse;
-use ringmark_core::benchmark::kv_store::gathers::GatherUse;
+use ringmark_core::benchmark::strategy::StrategyUse;
+use ringmark_core::benchmark::strategy::gathers::GatherUse;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::{Bytes, KvStore, Phase, Seconds};
+use ringmark_core::dimension::{Bytes, Phase, Seconds, Strategy};
 use ringmark_core::host::heartbeat::{LAUNCHER_VARIABLE, WELCOME};
 use ringmark_core::host::{Heartbeat, LauncherAddress, Message, Stage};
 use ringmark_core::trace::chrome;
@@ -32,24 +32,24 @@ use crate::support::worker_run::{
 /// A small network, with an update of full size and momentum.
 const TRAIN: &str = "--model resnet18 --iters 2 --lr 0.0005 --lr-warmup-iters 0";
 
-fn used(record: &RunRecord) -> &KvStoreUse {
-    record.end.as_ref().expect("an end").kv_store.as_ref().expect("what the kv-store did")
+fn used(record: &RunRecord) -> &StrategyUse {
+    record.end.as_ref().expect("an end").strategy.as_ref().expect("what the strategy did")
 }
 
 /// Bytes of ResNet-18's weights.
 const WEIGHTS: u64 = 4 * 11_689_512;
 
 #[test]
-fn synchronous_kv_stores_match_all_reduce() {
-    let ring = Run::ranks(2, TRAIN).finish().valid_record();
-    assert!(ring.end.as_ref().expect("an end").kv_store.is_none());
-    for (servers, kv_store) in [
-        (0, "shard-optimizer"),
-        (0, "shard-optimizer --backend mpi"),
-        (0, "shard-gradients"),
-        (0, "shard-weights"),
-        (0, "shard-weights --backend mpi --bucket-mb 4"),
-        (0, "hybrid"),
+fn synchronous_strategies_match_all_reduce() {
+    let all_reduce = Run::ranks(2, TRAIN).finish().valid_record();
+    assert!(all_reduce.end.as_ref().expect("an end").strategy.is_none());
+    for (servers, strategy) in [
+        (0, "zero1"),
+        (0, "zero1 --backend mpi"),
+        (0, "zero2"),
+        (0, "fsdp"),
+        (0, "fsdp --backend mpi --bucket-mb 4"),
+        (0, "hsdp"),
         (0, "local"),
         (0, "device"),
         (0, "nccl"),
@@ -59,30 +59,30 @@ fn synchronous_kv_stores_match_all_reduce() {
     ] {
         let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
         let record =
-            Run::ranks(2 + servers, &format!("{TRAIN} --strategy {kv_store} {servers_option}")).finish().valid_record();
+            Run::ranks(2 + servers, &format!("{TRAIN} --strategy {strategy} {servers_option}")).finish().valid_record();
         // The sum of two gradients does not depend on the order.
-        assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{kv_store}");
-        assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{kv_store}");
+        assert_eq!((losses(&record), checksum(&record)), (losses(&all_reduce), checksum(&all_reduce)), "{strategy}");
+        assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{strategy}");
         let used = used(&record);
-        assert_eq!((used.servers.len() as u32, used.staleness), (servers, None), "{kv_store}");
+        assert_eq!((used.servers.len() as u32, used.staleness), (servers, None), "{strategy}");
         let held: Vec<u64> = match servers {
             0 => used.owned.iter().map(|bytes| bytes.0).collect(),
             _ => used.servers.iter().map(|server| server.weights.0).collect(),
         };
-        assert_eq!(held.iter().sum::<u64>(), WEIGHTS, "{kv_store}");
-        match kv_store {
+        assert_eq!(held.iter().sum::<u64>(), WEIGHTS, "{strategy}");
+        match strategy {
             "nccl" => assert_eq!(held[1], 0),
             "dist_sync --key-placement hash" => {}
             // ResNet-18 has few buckets: 25 MB, the rest, and the tail.
             "device" => assert!(held.iter().all(|held| *held > WEIGHTS / 4), "{held:?}"),
-            _ => assert!(used.imbalance().expect("something is held") < 1.01, "{kv_store}: {held:?}"),
+            _ => assert!(used.imbalance().expect("something is held") < 1.01, "{strategy}: {held:?}"),
         }
         if servers > 0 {
             // The ranks of a host push once; the bytes beyond the weights are the headers of about 150 parts.
             let (sent, received) = (&used.sent_by_rank, &used.received_by_rank);
-            assert_eq!((sent[1].0, received[1].0), (0, 0), "{kv_store}");
-            assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{kv_store}: {used:?}");
-            let of_servers = |bytes: fn(&ringmark_core::benchmark::kv_store::ServerUse) -> u64| {
+            assert_eq!((sent[1].0, received[1].0), (0, 0), "{strategy}");
+            assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{strategy}: {used:?}");
+            let of_servers = |bytes: fn(&ringmark_core::benchmark::strategy::ServerUse) -> u64| {
                 used.servers.iter().map(bytes).sum::<u64>()
             };
             assert!(of_servers(|server| server.received.0).abs_diff(sent[0].0) <= 3, "{used:?}");
@@ -94,22 +94,26 @@ fn synchronous_kv_stores_match_all_reduce() {
 #[test]
 fn every_update_rule_matches_all_reduce() {
     for rule in ["sgd", "adam", "adamw --weight-decay 0.25"] {
-        let options = |kv_store: &str| {
+        let options = |strategy: &str| {
             format!(
-                "--model resnet18 --image-size 32 --iters 3 --warmup 1 --lr-warmup-iters 0 --optimizer {rule} {kv_store}"
+                "--model resnet18 --image-size 32 --iters 3 --warmup 1 --lr-warmup-iters 0 --optimizer {rule} {strategy}"
             )
         };
-        let ring = Run::ranks(2, &options("")).finish().valid_record();
-        for (servers, kv_store) in [
-            (0, "--strategy shard-optimizer"),
-            (0, "--strategy shard-gradients"),
-            (0, "--strategy shard-weights --bucket-mb 1"),
+        let all_reduce = Run::ranks(2, &options("")).finish().valid_record();
+        for (servers, strategy) in [
+            (0, "--strategy zero1"),
+            (0, "--strategy zero2"),
+            (0, "--strategy fsdp --bucket-mb 1"),
             (0, "--strategy local"),
             (0, "--strategy device"),
             (2, "--strategy dist_sync --servers 2"),
         ] {
-            let record = Run::ranks(2 + servers, &options(kv_store)).finish().valid_record();
-            assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{rule} {kv_store}");
+            let record = Run::ranks(2 + servers, &options(strategy)).finish().valid_record();
+            assert_eq!(
+                (losses(&record), checksum(&record)),
+                (losses(&all_reduce), checksum(&all_reduce)),
+                "{rule} {strategy}"
+            );
         }
     }
 }
@@ -139,7 +143,7 @@ fn buckets_of_shards_do_not_change_the_result() {
                 (losses(&record), checksum(&record).to_owned())
             };
             let whole = run("all-reduce");
-            for strategy in ["shard-gradients", "shard-weights"] {
+            for strategy in ["zero2", "fsdp"] {
                 assert_eq!(run(strategy), whole, "{ranks} ranks, {options}, buckets of {bucket} MB, {strategy}");
             }
         }
@@ -157,9 +161,10 @@ fn sharded_gradients_of_passes_are_added() {
         Run::ranks(2, &options).save().finish().weights()
     };
     let start = weights("--lr 0");
-    let ring = weights("--lr 0.1 --accumulate 3");
-    for strategy in ["shard-gradients", "shard-weights"] {
-        let difference = apart(&weights(&format!("--lr 0.1 --accumulate 3 --strategy {strategy}")), &ring, &start);
+    let all_reduce = weights("--lr 0.1 --accumulate 3");
+    for strategy in ["zero2", "fsdp"] {
+        let difference =
+            apart(&weights(&format!("--lr 0.1 --accumulate 3 --strategy {strategy}")), &all_reduce, &start);
         assert!(difference < 1e-5, "{strategy}: {difference}");
     }
 }
@@ -169,7 +174,7 @@ fn sharded_gradients_of_passes_are_added() {
 fn resumed_sharded_training_is_bit_identical() {
     let folder = tempfile::tempdir().expect("a folder");
     let checkpoint = folder.path().join("checkpoint.safetensors");
-    for strategy in ["shard-optimizer", "shard-gradients", "shard-weights", "device", "nccl"] {
+    for strategy in ["zero1", "zero2", "fsdp", "device", "nccl"] {
         let run = || {
             let options = format!(
                 "--model gpt2-tiny --batch-size 2 --sequence-length 16 --optimizer adamw --bucket-mb 0.05 --iters 5 \
@@ -191,7 +196,7 @@ fn shards_send_the_expected_bytes() {
     let sent = |strategy: &str| {
         let options = format!("{TRAIN} --bucket-mb 16 --tail-mb 0 --strategy {strategy}");
         let record = Run::ranks(2, &options).finish().valid_record();
-        check_gathers(&record, strategy == "shard-weights");
+        check_gathers(&record, strategy == "fsdp");
         let (used, buckets) = (used(&record).clone(), record.header.buckets.clone());
         let sum = |bytes: &[Bytes]| bytes.iter().map(|bytes| bytes.0).sum::<u64>();
         assert_eq!(sum(&used.sent_by_rank), sum(&used.received_by_rank), "{strategy}");
@@ -199,9 +204,9 @@ fn shards_send_the_expected_bytes() {
     };
     // (n-1)/n (g + S) with two ranks, whose parts of a bucket are even and a multiple of 256 bytes.
     let even = |buckets: &[Bytes]| buckets.iter().map(|bucket| bucket.0.next_multiple_of(2 * 256)).sum::<u64>();
-    let (of_gradients, buckets) = sent("shard-gradients");
+    let (of_gradients, buckets) = sent("zero2");
     assert_eq!((of_gradients, even(&buckets) / 1000), (even(&buckets), WEIGHTS / 1000));
-    let (of_weights, buckets) = sent("shard-weights");
+    let (of_weights, buckets) = sent("fsdp");
     let [_, _, first] = buckets[..] else { panic!("{buckets:?}") };
     assert_eq!(of_weights, even(&buckets) + even(&[first]) / 2, "the first bucket is gathered twice");
 }
@@ -244,18 +249,18 @@ fn owners_clip_and_decay_like_all_reduce() {
     };
     let rule = "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices --clip-norm 0.01";
     let start = weights("--lr 0");
-    let ring = weights(rule);
-    for kv_store in ["shard-optimizer", "shard-gradients", "shard-weights", "local", "device", "nccl"] {
-        let owned = weights(&format!("{rule} --strategy {kv_store}"));
-        let difference = apart(&owned, &ring, &start);
-        assert!(difference < 1e-5, "{kv_store}: {difference}");
+    let all_reduce = weights(rule);
+    for strategy in ["zero1", "zero2", "fsdp", "local", "device", "nccl"] {
+        let owned = weights(&format!("{rule} --strategy {strategy}"));
+        let difference = apart(&owned, &all_reduce, &start);
+        assert!(difference < 1e-5, "{strategy}: {difference}");
     }
     for other in [
         "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices",
         "--lr 0.1 --weight-decay 0.25 --clip-norm 0.01",
         "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices --clip-norm 0.02",
     ] {
-        let difference = apart(&weights(other), &ring, &start);
+        let difference = apart(&weights(other), &all_reduce, &start);
         assert!(difference > 1e-3, "{other}: {difference}");
     }
 }
@@ -327,7 +332,7 @@ fn asynchronous_workers_continue_after_one_is_killed() {
     // No rank waits for the clock of the killed one, and the others complete the step.
     let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");
     assert_eq!(trace.ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>(), [0, 2]);
-    assert_eq!(trace.kv_store, Some(KvStore::DistAsync));
+    assert_eq!(trace.strategy, Some(Strategy::DistAsync));
 }
 
 #[test]
@@ -437,31 +442,31 @@ fn synchronous_job_ends_if_worker_or_server_is_killed() {
 }
 
 #[test]
-fn contradicting_kv_store_options_are_rejected() {
+fn contradicting_strategy_options_are_rejected() {
     // Detected before MPI shows the number of processes.
     let errors = [
         "--servers 1",
         "--strategy dist_sync",
         "--strategy device --backend none",
         "--strategy dist_sync --servers 1 --dtype fp16",
-        "--strategy shard-gradients --overlap off",
-        "--strategy shard-weights --validate missing.rec",
+        "--strategy zero2 --overlap off",
+        "--strategy fsdp --validate missing.rec",
         "--strategy dist_sync --servers 1 --clip-norm 1",
         "--strategy dist_sync --servers 1 --weight-decay-on matrices",
         "--strategy distributed",
     ]
     .map(|options| Run::single_rank(options).refusal(2));
     expect![[r#"
-        error: --servers 1 does not apply to --strategy ring: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
+        error: --servers 1 does not apply to --strategy all-reduce: omit --servers, or use --strategy dist_sync, dist_device_sync, dist_async or dist_device_async
         error: --strategy dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
         error: --strategy device conflicts with --backend none, which exchanges nothing: use only one of them
-        error: --dtype fp16 is not supported with --strategy dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
-        error: --overlap off exchanges gradients after backward, but --strategy shard-gradients keeps only those of two buckets: omit --overlap
+        error: --dtype fp16 is not supported with --strategy dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --strategy all-reduce, zero1, zero2, fsdp, hsdp, device or nccl
+        error: --overlap off exchanges gradients after backward, but --strategy zero2 keeps only those of two buckets: omit --overlap
         error: --validate missing.rec needs a data set: add --data FILE
-        error: --clip-norm is not supported with --strategy dist_sync, whose servers update each part of an array alone: omit it, or use --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
-        error: --weight-decay-on is not supported with --strategy dist_sync, whose servers update each part of an array alone: omit it, or use --strategy ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
+        error: --clip-norm is not supported with --strategy dist_sync, whose servers update each part of an array alone: omit it, or use --strategy all-reduce, zero1, zero2, fsdp, hsdp, local, device or nccl
+        error: --weight-decay-on is not supported with --strategy dist_sync, whose servers update each part of an array alone: omit it, or use --strategy all-reduce, zero1, zero2, fsdp, hsdp, local, device or nccl
         error: invalid value 'distributed' for '--strategy <NAME>'
-          [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+          [possible values: all-reduce, zero1, zero2, fsdp, hsdp, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
         For more information, try '--help'.
     "#]].assert_eq(&errors.concat());
