@@ -28,5 +28,10 @@ pub fn tables(goodput: &Goodput) -> String {
 }
 
 fn plain(goodput: &Goodput) -> Document {
-    Document { title: goodput.what.clone(), sections: vec![goodput::section(goodput)], ..Document::default() }
+    Document {
+        title: goodput.what.clone(),
+        headlines: goodput::headline(goodput).into_iter().collect(),
+        sections: vec![goodput::section(goodput)],
+        ..Document::default()
+    }
 }

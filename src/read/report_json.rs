@@ -16,8 +16,8 @@ pub const KIND: &str = "ringmark-report";
 
 /// Version of this document. Version 1 had no version field, and `collective` for `backend`; version 2 had no kind, and
 /// nested objects by name for groups and cases; version 3 had `is_quotable` for `is_reliable`, and `objections` for
-/// `reliability_warnings`.
-pub const SCHEMA: u32 = 5;
+/// `reliability_warnings`; version 5 had `kv_store` and `base_kv_store` for `strategy` and `base_strategy`.
+pub const SCHEMA: u32 = 6;
 
 /// The whole document.
 #[derive(Serialize, JsonSchema)]

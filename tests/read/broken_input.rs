@@ -186,7 +186,7 @@ fn binary_bytes_do_not_hide_iterations() {
 #[test]
 fn damaged_records_are_excluded_with_file_and_line() {
     let sound = text_of(&record("1n1g", 2, 0.5));
-    let deep = format!("\"schema\":2,\"x\":{}{},", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("\"schema\":3,\"x\":{}{},", "[".repeat(100_000), "]".repeat(100_000));
     let cases: [(&str, &str, &str); 22] = [
         (&sound, "", "the file is empty"),
         (&sound, "[]\n", "line 1: expected a run record of kind \"run\", found \"\""),
@@ -196,9 +196,9 @@ fn damaged_records_are_excluded_with_file_and_line() {
             "line 1: expected a run record of kind \"run\", found \"ringmark-sweep\"",
         ),
         (
-            "\"schema\":2,",
             "\"schema\":3,",
-            "line 1: run record format 3 is not readable by this ringmark (up to 2): use the ringmark that",
+            "\"schema\":4,",
+            "line 1: run record format 4 is not readable by this ringmark (up to 3): use the ringmark that",
         ),
         ("\"case\":\"1n1g\"", "\"case\":\"0n1g\"", "line 1: not a line of a run record: case \"0n1g\" has no ranks"),
         (
@@ -227,7 +227,7 @@ fn damaged_records_are_excluded_with_file_and_line() {
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[-", "line 4: step has an invalid time: -"),
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[1,", "line 4: step has 2 values for 1 ranks"),
         ("\"optimizer\"", "\"optimizer_\"", "line 2: not a line of a run record: missing field `optimizer`"),
-        ("\"schema\":2,", &deep, "line 1: not a line of a run record: recursion limit exceeded at column"),
+        ("\"schema\":3,", &deep, "line 1: not a line of a run record: recursion limit exceeded at column"),
         ("\"forward\":[", &deep, "line 2: not a line of a run record: "),
         ("{\"kind\":\"iteration\",\"iteration\":2", "\0\0\0\0{\"iteration\":2", "line 3: not a line of a run record"),
         (
@@ -260,7 +260,7 @@ fn damaged_records_are_excluded_with_file_and_line() {
     let folder = folder();
     folder.write(RECORD, bytes);
     let problem = only_problem(&folder);
-    expect!["1n1g/rn50_b4_fp32_2.jsonl: the record cannot be used: line 1: not a line of a run record: invalid unicode code point at column 944"].assert_eq(&lines_with(&problem, "line 1: not"));
+    expect!["1n1g/rn50_b4_fp32_2.jsonl: the record cannot be used: line 1: not a line of a run record: invalid unicode code point at column 950"].assert_eq(&lines_with(&problem, "line 1: not"));
 }
 
 /// A record truncated at any position is a failed run or no record. The complete record is valid, also with reordered

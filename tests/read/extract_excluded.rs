@@ -114,7 +114,7 @@ fn runs_with_invalid_records_are_excluded() {
         ("log: 6 iterations, all of them warm-up (6): ", |record| record.header.config.warmup = 6),
         (
             "jsonl: the record cannot be used: line 1: run record format 9 is not readable by this ringmark (up to \
-             2): ",
+             3): ",
             |record| {
                 record.header.schema = 9;
             },

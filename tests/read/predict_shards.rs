@@ -224,7 +224,7 @@ fn hybrid_shards_send_fp32_between_hosts() {
         evidence.clone().with_bandwidth(&records)
     };
     assert!(bandwidth_of(Wire::Fp32).is_ok());
-    expect!["the bandwidth of 2n2g does not apply to rn50_b4_fp32_hybrid_cpu: it sent bf16, but the runs sent fp32 between hosts: measure with --wire fp32"].assert_eq(&format!("{:#}", bandwidth_of(Wire::Bf16).expect_err("another wire type")));
+    expect!["the bandwidth of 2n2g does not apply to rn50_b4_fp32_hsdp_cpu: it sent bf16, but the runs sent fp32 between hosts: measure with --wire fp32"].assert_eq(&format!("{:#}", bandwidth_of(Wire::Bf16).expect_err("another wire type")));
 }
 
 #[test]

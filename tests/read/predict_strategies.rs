@@ -191,7 +191,7 @@ fn each_strategy_is_predicted_by_its_own_model() {
 }
 
 #[test]
-fn ring_1n1g_has_no_servers() {
+fn all_reduce_1n1g_has_no_servers() {
     let options = ["--strategy", "dist_sync", "--cases", "1n1g,8n2g"];
     let (_, stdout, _) = sandbox::run(ringmark("predict").arg(several().path()).args(options));
     let servers = |case: &str| {
@@ -221,7 +221,7 @@ fn unpredictable_strategies_are_rejected_with_the_reason() {
             --servers 2 --backtest
                 error: the argument '--servers <N>' cannot be used with '--backtest'
             --strategy nobody
-                error: invalid value 'nobody' for '--kv-store <NAME>'
+                error: invalid value 'nobody' for '--strategy <NAME>'
                 [possible values: all-reduce, zero1, zero2, fsdp, hsdp, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
         "#]],
         refuse,

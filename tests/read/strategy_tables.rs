@@ -115,7 +115,7 @@ fn waits_for_weights_are_shown_with_their_cause() {
         ------------------------------------------------
         1n2g     3.00      7.00  55.3     5.00  transfer
 
-        Where the scaling loss goes: step of each case minus the step of 1n1g of all-reduce
+        Where the scaling loss goes: step of each case minus that of 1n1g of all-reduce
 
         case               lost  compute  transfer  waiting  optimizer  other
         ---------------------------------------------------------------------
@@ -139,7 +139,7 @@ fn waits_for_weights_are_shown_with_their_cause() {
 }
 
 #[test]
-fn own_1n1g_takes_precedence_over_ring() {
+fn own_1n1g_takes_precedence_over_all_reduce() {
     let folder = two(Strategy::DistSync);
     folder.run(&of(Strategy::DistSync, Some(1), record("1n1g", 1, 0.55)));
     let result = read(&folder);
@@ -257,7 +257,7 @@ fn report_shows_strategies_side_by_side() {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
     expect![[r#"
-        sent: by a rank in a step. speedup, efficiency and loss are relative to 1n1g of all-reduce, which all
+        with them; sent: by a rank in a step. speedup, efficiency and loss are relative to 1n1g of
         speedup, efficiency and loss are relative to 1n1g of all-reduce, which all strategies share."#]]
     .assert_eq(&lines_with(&stdout, "relative to 1n1g"));
 }

@@ -181,17 +181,17 @@ mod tests {
             })
         };
         expect![[r#"
-            1n1g ring: 3.69, 193.4 GB
+            1n1g all-reduce: 3.69, 193.4 GB
             1n1g zero1: 3.69, 193.4 GB
             1n1g zero2: 3.69, 193.4 GB
             1n1g fsdp: 3.69, 193.4 GB
             1n1g hsdp: 3.69, 193.4 GB
-            1n2g ring: 3.69, 193.4 GB
+            1n2g all-reduce: 3.69, 193.4 GB
             1n2g zero1: 3.44, 177.4 GB
             1n2g zero2: 3.06, 153.3 GB
             1n2g fsdp: 2.47, 104.4 GB
             1n2g hsdp: 2.47, 104.4 GB
-            2n4g ring: 3.69, 193.4 GB
+            2n4g all-reduce: 3.69, 193.4 GB
             2n4g zero1: 3.25, 165.3 GB
             2n4g zero2: 2.60, 123.2 GB
             2n4g fsdp: 1.58, 45.2 GB

@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(points, [Strategy::DistSync, Strategy::AllReduce, Strategy::DistSync, Strategy::AllReduce]);
         let run: RunName = "1n2g/rn50_b16_fp32_dist-sync_1.log".parse().expect("a name");
         expect!["1n2g b16 dist_sync run 1 of 1"].assert_eq(&with_all_reduce.title(run));
-        assert_eq!(with_all_reduce.short_name(), "b8-16_fp32_dist-sync-ring");
+        assert_eq!(with_all_reduce.short_name(), "b8-16_fp32_dist-sync-all-reduce");
         // Without ring, each has its own base; a single strategy appears in file names but not in titles.
         let alone = strategies(&[Strategy::Device]);
         assert_eq!(names(&alone)[..2], ["1n1g/rn50_b8_fp32_device_1.log", "1n2g/rn50_b8_fp32_device_1.log"]);

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ringmark_core::dimension::Strategy;
 use ringmark_core::file::sha256;
 use ringmark_core::manifest::{Manifest, RunState};
 use serde_json::Value;
@@ -115,14 +116,19 @@ fn written_name(root: &Path, name: &str) -> String {
 }
 
 /// Renamed JSON keys: old name, new name.
-const RENAMED: [(&str, &str); 6] = [
+const RENAMED: [(&str, &str); 8] = [
     ("is_quotable", "is_reliable"),
     ("objections", "reliability_warnings"),
     ("images_per_second", "units_per_second"),
     ("images_per_second_per_rank", "units_per_second_per_rank"),
     ("joules_per_image", "joules_per_unit"),
     ("images_per_second_per_watt", "units_per_second_per_watt"),
+    ("kv_store", STRATEGY),
+    ("base_kv_store", "base_strategy"),
 ];
+
+/// Key of a strategy, whose name in version 0.1 may be another one.
+const STRATEGY: &str = "strategy";
 
 /// Key of the format version, which changes when keys are renamed.
 const SCHEMA: &str = "schema";
@@ -142,7 +148,7 @@ fn is_within(old: &Value, new: &Value) -> bool {
             [SCHEMA, HASHES, NAME].contains(&key.as_str())
                 || other.is_some_and(|other| match SENTENCES.contains(&renamed) {
                     true => is_empty(value) == is_empty(other),
-                    false => is_within(value, other),
+                    false => is_within(value, other) || is_earlier_name(renamed, value, other),
                 })
         }),
         (Value::Array(old), Value::Array(new)) => {
@@ -150,6 +156,11 @@ fn is_within(old: &Value, new: &Value) -> bool {
         }
         _ => old == new,
     }
+}
+
+/// Returns true if `old` is the name in version 0.1 of the strategy `new`.
+fn is_earlier_name(key: &str, old: &Value, new: &Value) -> bool {
+    key.ends_with(STRATEGY) && old.as_str().is_some_and(|old| *new == Strategy::name_of_today(old))
 }
 
 fn is_empty(sentences: &Value) -> bool {

@@ -26,7 +26,7 @@ keyword_enum!(
 // Version 1 of the format has other names for a few keys and is read as well.
 document_record!(
     /// Record of a whole run.
-    BandwidthRecord, kind: "ringmark-bandwidth", schema: 2, title: "bandwidth record",
+    BandwidthRecord, kind: "ringmark-bandwidth", schema: 3, title: "bandwidth record",
     iterations: |record| record.config.iterations,
     is_miss: |record| record.failure_kind == Some(FailureKind::BelowMinimum) => {
         config: BandwidthConfig,

@@ -33,8 +33,9 @@ use crate::host::{Environment, HostUse, Observed, RankPlace, RankUse};
 use crate::stats::summary::mean;
 use crate::trace::{LayerProfile, OperatorProfile};
 
-/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is rejected.
-pub const SCHEMA: u32 = 2;
+/// Version of this file format. Versions 1 and 2 have other names for a few keys and are read as well; any other is
+/// rejected.
+pub const SCHEMA: u32 = 3;
 
 /// First line: configuration and environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -37,6 +37,8 @@ pub struct JobRunner<'a, B> {
     pub hosts: &'a Hosts,
     pub printer: &'a Printer,
     pub live: &'a Live,
+    /// Largest number of restarts of a job.
+    pub restarts: u32,
 }
 
 impl<B: Benchmark> JobRunner<'_, B> {
@@ -119,6 +121,11 @@ impl<B: Benchmark> JobRunner<'_, B> {
             outcome => outcome,
         };
         self.record_end(job, &launch, &outcome, ledger)?;
+        let done = job.restarts.as_ref().map_or(0, |history| history.interruptions.len());
+        // The cause of a loss is in the line of the restart.
+        if loss.is_none() || done >= self.restarts as usize {
+            self.print_unexplained(job, &launch, &outcome);
+        }
         if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
             checkpoint.remove()?;
         }
@@ -216,6 +223,11 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
             print_error(&format!("error: {error:#}"));
         }
+        Ok(())
+    }
+
+    /// Prints the end of a job's log if nothing else explains its failure.
+    fn print_unexplained(&self, job: &PlannedJob, launch: &JobLaunch, outcome: &JobOutcome<B::Figures>) {
         let is_unexplained = matches!(outcome, JobOutcome::Failed(Failure::Unexplained(_)));
         let tail = || launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
         // A benchmark that shows its output has shown it up to the first error. The last line is the launcher's.
@@ -226,7 +238,6 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let Some(tail) = is_unexplained.then(tail).filter(is_new) {
             print_error(&format!("{}: last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }
-        Ok(())
     }
 }
 

@@ -264,8 +264,9 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     fn runner(&self) -> JobRunner<'_, B> {
-        let Session { config: SessionConfig { launch, live, .. }, benchmark, launcher, hosts, printer, .. } = self;
-        JobRunner { benchmark, launch, launcher, hosts: &hosts.used, printer, live }
+        let Session { config, benchmark, launcher, hosts, printer, .. } = self;
+        let SessionConfig { launch, live, restarts, .. } = config;
+        JobRunner { benchmark, launch, launcher, hosts: &hosts.used, printer, live, restarts: restarts.number }
     }
 
     /// Describes the job that was interrupted, and how much of the plan is finished.

@@ -18,8 +18,8 @@ use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::folder::Shortage;
 use crate::read::load::run::Run;
 
-/// Version of this file format.
-pub const SCHEMA: u32 = 4;
+/// Version of this file format. Version 4 had `kv_store` for `strategy`.
+pub const SCHEMA: u32 = 5;
 
 /// Complete result.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

@@ -35,8 +35,8 @@ use crate::read::load::run::Run;
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON (groups by name, cases by name)
 /// with extra fields in each case. Version 3 had `is_quotable` for `is_reliable`, and `objections` for
 /// `reliability_warnings`. Version 4 had `images_per_second` and `joules_per_image` for `units_per_second` and
-/// `joules_per_unit`.
-pub const SCHEMA: u32 = 5;
+/// `joules_per_unit`. Version 5 had `kv_store` and `base_kv_store` for `strategy` and `base_strategy`.
+pub const SCHEMA: u32 = 6;
 
 /// Complete result.
 #[derive(Debug, Serialize, JsonSchema)]

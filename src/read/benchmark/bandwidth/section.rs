@@ -164,7 +164,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("{what}, backend {}: {devices}", record.backend),
-        trust,
+        trust: Some(trust),
         reasons,
         conclusion: None,
         figures: best.into_iter().chain(largest).collect(),

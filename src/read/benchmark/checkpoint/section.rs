@@ -115,7 +115,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("{}: {}", title(*case), setting(record)),
-        trust,
+        trust: Some(trust),
         reasons,
         conclusion: None,
         figures: figures.into_iter().flatten().collect(),

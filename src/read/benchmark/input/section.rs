@@ -95,7 +95,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("Reading and decoding, {hosts}: {}", record.what),
-        trust,
+        trust: Some(trust),
         reasons,
         conclusion: None,
         figures: figures.into_iter().flatten().collect(),

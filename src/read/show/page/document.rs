@@ -35,7 +35,8 @@ pub struct Headline {
     pub name: String,
     /// Benchmark, network and devices.
     pub what: String,
-    pub trust: Trust,
+    /// Trust in measured speeds; `None` for a verdict.
+    pub trust: Option<Trust>,
     pub reasons: Vec<String>,
     pub conclusion: Option<String>,
     pub figures: Vec<Figure>,

@@ -81,7 +81,7 @@ fn patterns() -> Markup {
 }
 
 fn headline(headline: &Headline) -> Markup {
-    let trust = match headline.trust {
+    let sign = |trust: Trust| match trust {
         Trust::Sound => ("sound", "\u{2713}"),
         Trust::WithCare => ("care", "!"),
         Trust::Unreliable => ("not", "\u{2715}"),
@@ -90,9 +90,11 @@ fn headline(headline: &Headline) -> Markup {
         section class={ "headline " (style::color(headline.style)) } aria-label=(headline.name) {
             h2 { (headline.name) }
             p class="what" { (headline.what) }
-            p class={ "trust " (trust.0) } {
-                b aria-hidden="true" { (trust.1) } " " strong { (headline.trust.text()) }
-                @if !headline.reasons.is_empty() { span { ": " (headline.reasons.join("; ")) } }
+            @if let Some(trust) = headline.trust {
+                p class={ "trust " (sign(trust).0) } {
+                    b aria-hidden="true" { (sign(trust).1) } " " strong { (trust.text()) }
+                    @if !headline.reasons.is_empty() { span { ": " (headline.reasons.join("; ")) } }
+                }
             }
             @if let Some(conclusion) = &headline.conclusion { p class="conclusion" { (conclusion) } }
             div class="figures" {

@@ -87,8 +87,8 @@ fn figures(headline: &Headline) -> String {
 /// Returns the reasons why figures are unreliable; each names its result if there are several.
 fn caveats(headlines: &[Headline]) -> Vec<String> {
     let name = |headline: &Headline| if headlines.len() > 1 { format!("{}: ", headline.name) } else { String::new() };
-    let unreliable = headlines.iter().filter(|headline| headline.trust == Trust::Unreliable);
-    unreliable.map(|it| name(it) + &it.trust.with_reasons(&it.reasons)).collect()
+    let unreliable = headlines.iter().filter(|headline| headline.trust == Some(Trust::Unreliable));
+    unreliable.map(|it| name(it) + &Trust::Unreliable.with_reasons(&it.reasons)).collect()
 }
 
 fn describe(panels: &[(&Section, Drawing)]) -> String {

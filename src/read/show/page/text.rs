@@ -31,8 +31,8 @@ fn section(section: &Section, medium: Medium) -> Vec<Paragraph> {
 }
 
 fn headline(headline: &Headline) -> [Paragraph; 2] {
-    let trust = headline.trust.with_reasons(&headline.reasons);
-    let lines = [trust].into_iter().chain(headline.conclusion.clone()).chain(headline.figures.iter().map(figure));
+    let trust = headline.trust.map(|trust| trust.with_reasons(&headline.reasons));
+    let lines = trust.into_iter().chain(headline.conclusion.clone()).chain(headline.figures.iter().map(figure));
     [Paragraph::Name(headline.name.clone(), headline.what.clone()), Paragraph::Items(lines.collect())]
 }
 

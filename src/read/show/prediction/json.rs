@@ -17,8 +17,8 @@ use crate::read::show::prediction::notes::{assumptions, warnings};
 const KIND: &str = "ringmark-prediction";
 
 /// Version of this document. Version 1 had no version, and had `why` for `reason` and `to` for a part of the loss;
-/// version 2 had no kind.
-const SCHEMA: u32 = 4;
+/// version 2 had no kind; version 4 had `kv_store` and `base_kv_store` for `strategy` and `base_strategy`.
+const SCHEMA: u32 = 5;
 
 /// Complete document.
 #[derive(Debug, Serialize, JsonSchema)]

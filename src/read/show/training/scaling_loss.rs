@@ -18,8 +18,8 @@ pub fn title(group: &TrainingGroup) -> String {
     let missing = if base == Case::SINGLE { "" } else { " (no 1n1g)" };
     let base = group.base_text().unwrap_or_else(|| base.to_string());
     let from = match group.conditions.point.batch.size {
-        BatchSize::PerRank(_) => format!("the step of {base}{missing}"),
-        BatchSize::Global(_) => format!("its ideal step, the step of {base}{missing} / ratio of ranks"),
+        BatchSize::PerRank(_) => format!("that of {base}{missing}"),
+        BatchSize::Global(_) => format!("its ideal step, that of {base}{missing} / ratio of ranks"),
     };
     format!("Where the scaling loss goes: step of each case minus {from}")
 }

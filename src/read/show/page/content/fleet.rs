@@ -7,13 +7,13 @@ use ringmark_core::accept::{
     Cause, Drift, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, StageUse, Subject as Judgment, Verdict,
     Warning,
 };
-use ringmark_core::number_text::{four_digits, percent, percent_number};
+use ringmark_core::number_text::{count, four_digits, percent, percent_number, three_digits};
 use ringmark_core::stats::summary::median;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::matrix::{MatrixCell, MatrixChart};
-use crate::read::show::page::document::{Block, Section, Subject};
+use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject};
 
 const NOTE: &str = "Only hosts with the same hardware are compared. `fit` means that no test found a defect of the \
                     stated size; docs/accept_method.md has the statistics.";
@@ -46,20 +46,68 @@ const FAILED: (&str, &str) = ("failed", "failed");
 /// Median by kind and hosts.
 type Medians<'a> = BTreeMap<Kind, BTreeMap<&'a [usize], f64>>;
 
+/// Returns the headline: the verdict in one line, and its most important numbers.
+pub fn headline(verdict: &Verdict) -> Headline {
+    let hosts = verdict.hosts.len();
+    let (usable, left_out) = verdict.usable_together();
+    let fit = verdict.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
+    let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
+    let lines = [verdict.usable_line(), verdict.not_tested(), incomplete].into_iter().flatten();
+    let time: Option<f64> = verdict.stages.iter().map(|stage| Some(stage.time?.0)).sum();
+    let figure = |label: &str, value: String, unit: String, note: &str| Figure {
+        label: label.to_owned(),
+        value,
+        unit,
+        note: note.to_owned(),
+        parts: Vec::new(),
+        is_doubtful: false,
+    };
+    let mut figures = vec![
+        figure("Fit hosts", fit.to_string(), format!("of {hosts}"), ""),
+        figure(
+            "Usable in one job",
+            usable.len().to_string(),
+            "hosts".to_owned(),
+            match left_out.is_empty() {
+                true => "",
+                false => "no unfit link connects them",
+            },
+        ),
+    ];
+    figures.extend(verdict.smallest_defect.map(|defect| {
+        figure(
+            "Smallest loss found",
+            percent_number(defect),
+            "%".to_owned(),
+            "a smaller loss of one host may be missed",
+        )
+    }));
+    figures.extend(time.filter(|time| *time > 0.0).map(|time| {
+        let rounds = count(verdict.rounds, "round");
+        figure("Time of the jobs", three_digits(time / 60.0), "min".to_owned(), &rounds)
+    }));
+    Headline {
+        style: Style { color: 0, shape: 0 },
+        name: format!("{}: {}", count(hosts, "host"), verdict.fitness),
+        what: lines.collect::<Vec<_>>().join("; "),
+        trust: None,
+        reasons: Vec::new(),
+        conclusion: Some(verdict.summary()),
+        figures,
+    }
+}
+
 /// Returns the section of a journal with its verdict.
 pub fn section(journal: &Journal, verdict: &Verdict) -> Section {
     let fleet = &journal.header.fleet;
     let medians = by_subject(fleet, &journal.measurements);
-    let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
-    let lines =
-        [Some(verdict.summary()), verdict.usable_line(), verdict.not_tested(), incomplete].into_iter().flatten();
     let hosts = Some(hosts(fleet, &medians, verdict));
     let blocks =
         [not_fit(verdict), warnings(verdict), hosts, pairs(journal, &medians, verdict), soak(verdict), stages(verdict)];
     Section {
         subject: Subject::Fleet,
         title: "Fleet".to_owned(),
-        note: format!("{}. {NOTE}", lines.collect::<Vec<_>>().join("; ")),
+        note: NOTE.to_owned(),
         blocks: blocks.into_iter().flatten().collect(),
     }
 }

@@ -4,15 +4,15 @@
 use ringmark_core::benchmark::train::CheckpointMode;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::goodput::{Account, Activity, Goodput, HostPrediction, IntervalResult, TimeUse};
-use ringmark_core::number_text::{four_digits, percent, percent_number, three_digits, time};
+use ringmark_core::number_text::{count, four_digits, percent, percent_number, three_digits, time};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::allreduce_model::Band;
 use ringmark_core::stats::goodput::{LostTime, MeasuredTime, Restart};
 
-use crate::output::table::{Column, Row, Table};
+use crate::output::table::{Column, Row, Style, Table};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
-use crate::read::show::page::document::{Block, Section, Subject};
+use crate::read::show::page::document::{Block, Figure, Headline, Section, Share, Subject};
 
 const INTERVALS: &str = "The speed is the average over the wall time, and goodput is this speed divided by that without \
                          failures. The prediction uses only the costs below and the MTBF; its range contains 95 % of \
@@ -44,25 +44,50 @@ fn class(time_use: TimeUse) -> &'static str {
     }
 }
 
-/// Returns the section.
-pub fn section(goodput: &Goodput) -> Section {
+/// Returns the headline: the run with the highest goodput, its lost time by cause, and the best interval.
+pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let Goodput { what, case, mtbf, failure_seed, young_interval, best_interval, undisturbed_speed, unit, .. } =
         goodput;
+    let best = goodput.intervals.iter().max_by(|one, other| one.measured.goodput.total_cmp(&other.measured.goodput))?;
+    let IntervalResult { requested, predicted, measured, .. } = best;
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
-    let note = format!(
-        "{what}, {case}, {} {unit}/s without failures. A failure ({}) every {} on average, seed {failure_seed}. \
-         Best interval between checkpoints: {} (Daly, and at least the time to write one; Young {}).",
-        four_digits(undisturbed_speed.0),
-        kinds.join(", "),
-        time(*mtbf),
-        time(*best_interval),
-        time(*young_interval),
-    );
+    let figure = |label: &str, value: String, unit: &str, note: String| Figure {
+        label: label.to_owned(),
+        value,
+        unit: unit.to_owned(),
+        note,
+        parts: Vec::new(),
+        is_doubtful: false,
+    };
+    let lost = 1.0 - measured.goodput;
+    let parts =
+        causes(measured).map(|(class, name, seconds)| Share { class, name, share: seconds / measured.wall.0 / lost });
+    let range = predicted.map(|_| format!("predicted {} %, ", range(*predicted))).unwrap_or_default();
+    let of_run = format!("{range}{} in {}", count(measured.failures, "failure"), time(measured.wall));
+    let young = format!("by Daly, and at least the time to write a checkpoint; {} by Young", time(*young_interval));
+    Some(Headline {
+        style: Style { color: 0, shape: 0 },
+        name: format!("Goodput with a failure every {}", time(*mtbf)),
+        what: format!("{what}, {case}; failures: {}, seed {failure_seed}", kinds.join(", ")),
+        trust: None,
+        reasons: Vec::new(),
+        conclusion: None,
+        figures: vec![
+            figure(&format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
+            Figure { parts: parts.into(), ..figure("Lost time", percent_number(lost), "%", String::new()) },
+            figure("Speed without failures", four_digits(undisturbed_speed.0), &format!("{unit}/s"), String::new()),
+            figure("Best interval between checkpoints", time(*best_interval), "", young),
+        ],
+    })
+}
+
+/// Returns the section.
+pub fn section(goodput: &Goodput) -> Section {
     let blocks = [intervals(goodput), lost(goodput), costs(goodput), hosts(goodput)];
     Section {
         subject: Subject::Goodput,
         title: "Goodput".to_owned(),
-        note,
+        note: String::new(),
         blocks: blocks.into_iter().flatten().collect(),
     }
 }
@@ -137,17 +162,34 @@ fn other_speed(goodput: &Goodput) -> String {
     )
 }
 
+/// Returns the CSS class, name and seconds of each cause of lost time.
+fn causes(measured: &Account) -> [(&'static str, &'static str, f64); 7] {
+    let LostTime { checkpoint, redo, restart: Restart { detect, stop, start, load } } = measured.lost;
+    let cause = |time_use: TimeUse, seconds| (class(time_use), time_use.keyword(), seconds);
+    [
+        ("p1", "slower", measured.slower.0),
+        cause(TimeUse::Checkpoint, checkpoint),
+        cause(TimeUse::Redo, redo),
+        cause(TimeUse::Detect, detect),
+        cause(TimeUse::Stop, stop),
+        cause(TimeUse::Start, start),
+        cause(TimeUse::Load, load),
+    ]
+}
+
 /// Returns the lost time by cause, with a time line of each run.
 fn lost(goodput: &Goodput) -> Option<Block> {
     let row = |IntervalResult { requested, measured, .. }: &IntervalResult| {
-        let LostTime { checkpoint, redo, restart: Restart { detect, stop, start, load } } = measured.lost;
         let share = |seconds: f64| percent_number(seconds / measured.wall.0);
-        let slower = measured.slower.0;
-        let all = [slower, checkpoint, redo, detect, stop, start, load, slower + measured.lost.total()];
+        let all = causes(measured)
+            .map(|(.., seconds)| seconds)
+            .into_iter()
+            .chain([measured.slower.0 + measured.lost.total()]);
         Row::from([requested.clone()].into_iter().chain(all.map(share)).collect::<Vec<String>>())
     };
-    let causes = ["slower", "checkpoint", "redo", "detect", "stop", "start", "load", "all"];
-    let columns = [Column::text("interval")].into_iter().chain(causes.map(|cause| Column::numbers(cause, "%")));
+    let first = goodput.intervals.first()?;
+    let names = causes(&first.measured).map(|(_, name, _)| name).into_iter().chain(["all"]);
+    let columns = [Column::text("interval")].into_iter().chain(names.map(|cause| Column::numbers(cause, "%")));
     let rows = goodput.intervals.iter().map(row).collect();
     block("Lost time by cause", LOST, columns.collect(), rows)
         .map(|block| Block { charts: vec![vec![Chart::Spans(time_lines(goodput))]], ..block })
