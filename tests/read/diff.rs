@@ -158,11 +158,26 @@ fn result_of_version_1_equals_its_runs() {
         &JsonResult::new(&results::read_training(&runs.path(), None).expect("runs"), None).text().expect("numbers"),
     )
     .expect("JSON");
-    newer["schema"] = json!(6);
+    newer["schema"] = json!(7);
     let files = Folder::new();
     files.write("newer.json", newer.to_string());
     let refused = diff(files.path().join("newer.json"), runs.path(), &[]);
-    expect![""].assert_eq(&without_folder(&refused.stderr));
+    expect![[r"
+        error: BASE: DIR/first/newer.json: result of ringmark extract format 7 is not readable by this ringmark (up to 6): use the ringmark that wrote it
+    "]].assert_eq(&without_folder(&refused.stderr));
+}
+
+#[test]
+fn result_of_version_5_has_the_same_strategy() {
+    let runs = sweep(&["1n1g"], 0.5, |_| {});
+    let read = |path: &Path| JsonResult::new(&results::read_training(path, None).expect("runs"), None);
+    let today = read(&runs.path()).text().expect("numbers");
+    let earlier = today.replace("\"strategy\": \"all-reduce\"", "\"kv_store\": \"ring\"");
+    assert!(earlier.contains("kv_store"), "{today}");
+    let files = Folder::new();
+    files.write("earlier.json", earlier.replacen("\"schema\": 6", "\"schema\": 5", 1));
+    let compared = diff(files.path().join("earlier.json"), runs.path(), &[]);
+    assert!(!compared.stdout.contains("strategy") && !compared.stdout.contains("ring"), "{}", compared.stdout);
 }
 
 #[test]

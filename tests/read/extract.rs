@@ -347,8 +347,8 @@ fn loss_without_1n1g_names_its_base() {
         folder.run(&record("1n4g", run, 0.625 + 0.001 * f64::from(run)));
     }
     let (_, stdout, _) = folder.extract(&[]);
-    expect![""]
-        .assert_eq(&lines_with(&stdout, "minus the step"));
+    expect!["Where the scaling loss goes: step of each case minus that of 1n2g (no 1n1g)"]
+        .assert_eq(&lines_with(&stdout, "of each case minus"));
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }

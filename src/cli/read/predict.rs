@@ -44,11 +44,11 @@ pub struct PredictOptions {
     /// Default: 2, 4 and 8 times the hosts of the largest measured case.
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// Strategy to predict, if the sweep has several, also --strategy [default: all]
+    /// Strategy to predict, if the sweep has several [default: all]
     ///
     /// Some cannot be predicted; the output names them. A case of 8 ranks per host needs a measured case of several hosts,
     /// such as 2n8g. hsdp also needs 1n8g; zero*, fsdp, device and nccl also 1n1g.
-    #[arg(long, alias = "strategy", value_name = "NAME", requires = "sweep", value_parser = keyword::<Strategy>())]
+    #[arg(long, alias = "kv-store", value_name = "NAME", requires = "sweep", value_parser = keyword::<Strategy>())]
     strategy: Option<Strategy>,
     /// Servers to predict for, with --strategy dist_*
     ///
