@@ -117,7 +117,7 @@ fn strategies_and_server_hosts_are_saved() {
     assert!(!text.contains("\nstrategy = "), "{text}");
     assert_eq!(printed(&mut dry_run(&sandbox, "sweep --config sweep.toml")), typed);
     // The name in files of version 0.1.
-    fs::write(sandbox.path("sweep.toml"), text.replace("\nstrategies = ", "\nstrategies = ")).expect("written");
+    fs::write(sandbox.path("sweep.toml"), text.replace("\nstrategies = ", "\nkv-stores = ")).expect("written");
     assert_eq!(printed(&mut dry_run(&sandbox, "sweep --config sweep.toml")), typed);
 }
 

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`evidence`] | measurements: steps by case, from a folder or a published row; all-reduce times by size |
-//! | [`strategy`] | exchange strategy: all-reduce, owners or servers |
+//! | [`exchange_pattern`] | communication pattern of a strategy: all-reduce, shards, owners or servers |
 //! | [`model`] | extrapolation from measured cases, as a band |
 //! | [`strategy_model`] | extrapolation for kv-stores without all-reduce |
 //! | [`step_parts`] | parts of steps, margins and losses, shared by both models |

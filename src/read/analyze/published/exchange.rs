@@ -10,7 +10,7 @@ pub const SOURCE: &str = "MXNet, tools/bandwidth/README.md (2016); GPUs connecte
 pub struct PublishedExchange {
     /// Network whose gradients are exchanged.
     pub model: Model,
-    /// Strategy.
+    /// Strategy that MXNet measured.
     pub strategy: Strategy,
     /// GPUs of the host.
     pub gpus: u32,
