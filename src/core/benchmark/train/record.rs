@@ -617,7 +617,7 @@ mod tests {
         ];
         expect![[r#"
             the file is empty: the run ended before it wrote anything
-            line 1: run record format 9 is not readable by this ringmark (up to 2): use the ringmark that wrote it
+            line 1: run record format 9 is not readable by this ringmark (up to 3): use the ringmark that wrote it
             line 3: iteration 5, expected 2
             line 2: backward has an invalid time: -0.25 s
             line 2: before_allreduce has 1 values for 2 ranks
