@@ -67,6 +67,23 @@ pub struct Share {
 const SMALL: f64 = 0.02;
 
 impl Figure {
+    /// Returns a reliable figure without parts.
+    pub fn new(
+        label: impl Into<String>,
+        value: impl Into<String>,
+        unit: impl Into<String>,
+        note: impl Into<String>,
+    ) -> Figure {
+        Figure {
+            label: label.into(),
+            value: value.into(),
+            unit: unit.into(),
+            note: note.into(),
+            parts: Vec::new(),
+            is_doubtful: false,
+        }
+    }
+
     /// Returns the parts that are large enough to mention, in descending order, with text: `53 % waiting`.
     pub fn large_parts(&self) -> Vec<(Share, String)> {
         let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share.abs() >= SMALL).collect();

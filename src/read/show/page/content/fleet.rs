@@ -54,38 +54,20 @@ pub fn headline(verdict: &Verdict) -> Headline {
     let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
     let lines = [verdict.usable_line(), verdict.not_tested(), incomplete].into_iter().flatten();
     let time: Option<f64> = verdict.stages.iter().map(|stage| Some(stage.time?.0)).sum();
-    let figure = |label: &str, value: String, unit: String, note: &str| Figure {
-        label: label.to_owned(),
-        value,
-        unit,
-        note: note.to_owned(),
-        parts: Vec::new(),
-        is_doubtful: false,
-    };
+    let why = if left_out.is_empty() { "" } else { "no unfit link connects them" };
     let mut figures = vec![
-        figure("Fit hosts", fit.to_string(), format!("of {hosts}"), ""),
-        figure(
-            "Usable in one job",
-            usable.len().to_string(),
-            "hosts".to_owned(),
-            match left_out.is_empty() {
-                true => "",
-                false => "no unfit link connects them",
-            },
-        ),
+        Figure::new("Fit hosts", fit.to_string(), format!("of {hosts}"), ""),
+        Figure::new("Usable in one job", usable.len().to_string(), "hosts", why),
     ];
     figures.extend(verdict.smallest_defect.map(|defect| {
-        figure(
-            "Smallest loss found",
-            percent_number(defect),
-            "%".to_owned(),
-            "a smaller loss of one host may be missed",
-        )
+        let missed = "a smaller loss of one host may be missed";
+        Figure::new("Smallest loss found", percent_number(defect), "%", missed)
     }));
-    figures.extend(time.filter(|time| *time > 0.0).map(|time| {
-        let rounds = count(verdict.rounds, "round");
-        figure("Time of the jobs", three_digits(time / 60.0), "min".to_owned(), &rounds)
-    }));
+    figures.extend(
+        time.filter(|time| *time > 0.0).map(|time| {
+            Figure::new("Time of the jobs", three_digits(time / 60.0), "min", count(verdict.rounds, "round"))
+        }),
+    );
     Headline {
         style: Style { color: 0, shape: 0 },
         name: format!("{}: {}", count(hosts, "host"), verdict.fitness),

@@ -51,14 +51,6 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let best = goodput.intervals.iter().max_by(|one, other| one.measured.goodput.total_cmp(&other.measured.goodput))?;
     let IntervalResult { requested, predicted, measured, .. } = best;
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
-    let figure = |label: &str, value: String, unit: &str, note: String| Figure {
-        label: label.to_owned(),
-        value,
-        unit: unit.to_owned(),
-        note,
-        parts: Vec::new(),
-        is_doubtful: false,
-    };
     let lost = 1.0 - measured.goodput;
     let parts =
         causes(measured).map(|(class, name, seconds)| Share { class, name, share: seconds / measured.wall.0 / lost });
@@ -73,10 +65,10 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
         reasons: Vec::new(),
         conclusion: None,
         figures: vec![
-            figure(&format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
-            Figure { parts: parts.into(), ..figure("Lost time", percent_number(lost), "%", String::new()) },
-            figure("Speed without failures", four_digits(undisturbed_speed.0), &format!("{unit}/s"), String::new()),
-            figure("Best interval between checkpoints", time(*best_interval), "", young),
+            Figure::new(format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
+            Figure { parts: parts.into(), ..Figure::new("Lost time", percent_number(lost), "%", "") },
+            Figure::new("Speed without failures", four_digits(undisturbed_speed.0), format!("{unit}/s"), ""),
+            Figure::new("Best interval between checkpoints", time(*best_interval), "", young),
         ],
     })
 }

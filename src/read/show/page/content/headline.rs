@@ -136,17 +136,9 @@ fn largest(group: &TrainingGroup) -> Option<(&TrainingCase, &Figures)> {
 }
 
 fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
-    let figure = |label: String, value: String, unit: &str, note: String| Figure {
-        label,
-        value,
-        unit: unit.to_owned(),
-        note,
-        parts: Vec::new(),
-        is_doubtful: false,
-    };
     let nothing = || "\u{2013}".to_owned();
     let Some((case, figures)) = largest(group) else {
-        return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
+        return vec![Figure::new("Speed", nothing(), "", "no run counts")];
     };
     let name = case.case;
     // The value of a column, with the same unit and parentheses as in the tables.
@@ -181,13 +173,13 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
             WorkUnit::Token => ("1e9 tokens", it.of_epoch),
         };
         let value = format!("{}{}", price.currency, three_digits(value));
-        let cost = figure(format!("{what} on {name}"), value, "", note);
+        let cost = Figure::new(format!("{what} on {name}"), value, "", note);
         shown.push(Figure { is_doubtful: !group.is_speed_reliable(case), ..cost });
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
         let note = "a single case has no scaling".to_owned();
-        shown.push(figure(format!("Efficiency of {name}"), nothing(), "", note));
+        shown.push(Figure::new(format!("Efficiency of {name}"), nothing(), "", note));
         return shown;
     }
     let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
@@ -208,7 +200,7 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
         _ => String::new(),
     };
     let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();
-    let loss = figure(format!("{label} of {name}"), percent_number(lost.abs()), "%", note);
+    let loss = Figure::new(format!("{label} of {name}"), percent_number(lost.abs()), "%", note);
     shown.push(Figure { parts, is_doubtful: !group.is_reliable(case), ..loss });
     shown
 }
