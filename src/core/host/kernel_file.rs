@@ -9,7 +9,7 @@ pub fn proc_kilobytes(path: &str, key: &str) -> u64 {
 }
 
 /// Returns the text after `key` in the first line that starts with it; empty if there is none.
-pub fn first_line_with(path: &str, key: &str) -> String {
+pub fn first_line_with(path: impl AsRef<Path>, key: &str) -> String {
     let table = fs::read_to_string(path).unwrap_or_default();
     table.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned()
 }

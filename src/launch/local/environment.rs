@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
+use ringmark_core::host::kernel_file::first_line_with;
 use ringmark_core::host::processors;
 use ringmark_core::shell;
 
@@ -44,6 +45,8 @@ pub struct LaunchEnvironment {
     pub cores: u32,
     /// True if the processor has instructions for bf16, which is emulated otherwise.
     pub has_bf16: bool,
+    /// Name of the first GPU of this machine, as its driver gives it.
+    pub gpu: Option<String>,
     /// This process's command line, program first.
     pub command: Vec<String>,
     /// Variables that affect results and may be recorded, with their values.
@@ -95,6 +98,13 @@ fn has_bf16(text: &str) -> bool {
     })
 }
 
+/// Returns the name of a GPU from `folder`, in which NVIDIA's driver has a folder for each GPU with its `information`.
+fn gpu_name(folder: &Path) -> Option<String> {
+    let first = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path().join("information")).min()?;
+    let name = first_line_with(first, "Model:");
+    (!name.is_empty()).then_some(name)
+}
+
 impl LaunchEnvironment {
     /// Reads the environment of this process.
     pub fn read() -> LaunchEnvironment {
@@ -110,6 +120,7 @@ impl LaunchEnvironment {
             path: env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect(),
             program_folder: env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
             visible_devices: env::var("CUDA_VISIBLE_DEVICES").ok(),
+            gpu: gpu_name(Path::new("/proc/driver/nvidia/gpus")),
             has_bf16: fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| has_bf16(&text)),
             host_name: nix::unistd::gethostname()
                 .map(OsString::into_string)
@@ -188,5 +199,17 @@ mod tests {
         let environment = LaunchEnvironment { path, ..LaunchEnvironment::default() };
         assert_eq!(environment.find("mpirun"), Some(program));
         assert_eq!(environment.find("mpiexec"), None);
+    }
+
+    #[test]
+    fn gpu_is_named_by_its_driver() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(gpu_name(folder.path()), None);
+        for (bus, name) in [("0000:1b:00.0", "NVIDIA H200"), ("0000:5d:00.0", "NVIDIA A10")] {
+            let gpu = folder.path().join(bus);
+            fs::create_dir(&gpu).expect("created");
+            fs::write(gpu.join("information"), format!("Model: \t\t {name}\nIRQ:   \t\t 18\n")).expect("written");
+        }
+        assert_eq!(gpu_name(folder.path()).as_deref(), Some("NVIDIA H200"));
     }
 }

@@ -17,6 +17,8 @@ pub struct JobCost {
     pub on_cpu: Option<CpuCost>,
     /// Upper bound of the memory of a GPU, if it is known.
     pub on_gpu: Option<Bytes>,
+    /// Upper bound of what a host sends to other hosts.
+    pub between_hosts: Bytes,
 }
 
 /// Images of an epoch.
@@ -72,7 +74,7 @@ pub struct CpuCost {
 
 impl JobCost {
     /// Placeholder for jobs of equal but unknown cost.
-    pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None, on_gpu: None };
+    pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None, on_gpu: None, between_hosts: Bytes(0) };
 
     /// Returns the cost of a training run of `case` on CPUs.
     pub fn for_training(train: &TrainConfig, case: Case) -> JobCost {
@@ -85,6 +87,12 @@ impl JobCost {
         if let (Recompute::Block, Some(shape)) = (train.recompute, facts.decoder_shape()) {
             memory.of_sample.0 = (memory.of_sample.0 as f64 * shape.recomputed_share()) as u64;
         }
+        // Passes of the gradients or weights over the network. Sharded weights are gathered before both passes of a step.
+        let passes = match (case.nodes, train.strategy.strategy.shards_weights()) {
+            (1, _) => 0,
+            (_, false) => 2,
+            (_, true) => 3,
+        };
         // One state of the optimizer is part of it.
         let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
         memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
@@ -94,6 +102,7 @@ impl JobCost {
             dtype: Some(dtype),
             on_cpu: Some(CpuCost { batch_size: batch_size.div_ceil(accumulate), memory }),
             on_gpu: None,
+            between_hosts: Bytes(passes * u64::from(iterations) * facts.parameters * Wire::Fp32.bytes()),
         }
     }
 
@@ -121,6 +130,7 @@ impl JobCost {
             dtype: Some(dtype),
             on_cpu: Some(CpuCost { batch_size, memory }),
             on_gpu: None,
+            between_hosts: Bytes(0),
         }
     }
 }

@@ -2,11 +2,13 @@
 //! little memory. Pure. [`session_progress`](crate::launch::sweep::live::session_progress) measures the time while they
 //! run.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::bail;
-use ringmark_core::dimension::{Bytes, Case, Dtype, Seconds};
+use ringmark_core::dimension::{Bytes, Case, Dtype, Seconds, device_peak};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::number_text::{count, gigabytes};
 
@@ -26,15 +28,21 @@ const START_OF_RANK: Duration = Duration::from_millis(100);
 /// Memory of GPUs, the largest first.
 const GPU_MEMORY: [(&str, u64); 2] = [("an H200", 141_000_000_000), ("an A100 or H100", 80_000_000_000)];
 
-/// Returns the lowest and highest rate of a core, in 1e9 multiply-accumulates a second of a network's convolutions.
-/// Measured on two cores of servers: 69 in fp32 (5.65 images/s of ResNet50 in training, results/pytorch-cpu) and 149 in
-/// bf16 with matrix instructions (12.14 images/s, tests/golden/old_results/suite-2-cores); emulated, 2.0 in bf16 and
-/// 1.6 in fp16 (0.32 and 0.26 images/s). Old and shared cores reach a tenth.
-fn speed_of_core(dtype: Dtype, is_emulated: bool) -> (f64, f64) {
+/// Slowest network that the estimates assume between hosts, 10 Gb/s, in bytes a second.
+const SLOWEST_NETWORK: f64 = 1.25e9;
+
+/// Factor by which bf16 and fp16 are slower than fp32 on a processor without instructions for them. Measured: 18 and 22
+/// (5.65, 0.32 and 0.26 images/s of ResNet50 in training on two cores).
+const EMULATION: f64 = 20.0;
+
+/// Returns the lowest and highest speed of a network on a core, relative to [`processors::core_speed`]. Measured in
+/// training on a core with AVX-512: 0.8 (AlexNet) to 1.2 (ResNet18) in fp32, and 2.1 times as much in bf16. The product of
+/// matrices uses AVX2, which other processors exceed twofold with AVX-512, and further with AMX.
+fn network_speed(dtype: Dtype, is_emulated: bool) -> (f64, f64) {
     match dtype {
-        Dtype::Fp32 | Dtype::Tf32 => (8.0, 80.0),
-        _ if is_emulated => (0.5, 5.0),
-        Dtype::Fp16 | Dtype::Bf16 => (8.0, 160.0),
+        Dtype::Fp32 | Dtype::Tf32 => (0.6, 2.0),
+        _ if is_emulated => (0.6 / EMULATION, 2.0 / EMULATION),
+        Dtype::Fp16 | Dtype::Bf16 => (0.6, 4.0),
     }
 }
 
@@ -44,14 +52,27 @@ fn is_emulated(dtype: Dtype, environment: &LaunchEnvironment) -> bool {
     dtype == Dtype::Fp16 || (dtype == Dtype::Bf16 && !environment.has_bf16)
 }
 
-/// Returns the lowest and highest rate of a GPU: from a V100 (384 images/s of ResNet50 in fp32, 834 in fp16: DLPerf's
-/// report of MXNet) and, in tf32, an A100 (1022 images/s: NVIDIA DeepLearningExamples) to an H200 (1005, 4021 and 9489
-/// images/s: results/h200).
-fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
+/// Returns the slowest and the fastest GPU of the estimates for unknown GPUs, with their speeds in 1e9
+/// multiply-accumulates a second of ResNet50 in training: a V100 (384 images/s in fp32, 834 in fp16: DLPerf's report of
+/// MXNet) or, for precisions that it lacks, an A100 (1022 images/s in tf32, 2470 in mixed precision: NVIDIA
+/// DeepLearningExamples), and an H200 (1005, 4021 and 9489 images/s: results/h200).
+fn known_gpus(dtype: Dtype) -> [(&'static str, f64); 2] {
     match dtype {
-        Dtype::Fp32 => (4.7e3, 12.5e3),
-        Dtype::Tf32 => (12.5e3, 49e3),
-        Dtype::Fp16 | Dtype::Bf16 => (10e3, 116e3),
+        Dtype::Fp32 => [("a V100", 4.7e3), ("an H200", 12.5e3)],
+        Dtype::Tf32 => [("an A100", 12.5e3), ("an H200", 49e3)],
+        Dtype::Fp16 => [("a V100", 10e3), ("an H200", 116e3)],
+        Dtype::Bf16 => [("an A100", 30e3), ("an H200", 116e3)],
+    }
+}
+
+/// Returns the lowest and highest share of a GPU's published peak that training reaches. Measured with ResNet50: 0.37 to
+/// 0.6 in fp32, 0.16 to 0.2 in tf32 and 0.16 to 0.24 in fp16 (the GPUs of [`known_gpus`]); language models reach up to
+/// half of the peak in bf16.
+fn share_of_peak(dtype: Dtype) -> (f64, f64) {
+    match dtype {
+        Dtype::Fp32 => (0.35, 0.65),
+        Dtype::Tf32 => (0.15, 0.4),
+        Dtype::Fp16 | Dtype::Bf16 => (0.15, 0.5),
     }
 }
 
@@ -98,6 +119,8 @@ pub struct ThisMachine<'a> {
     pub hosts: &'a Hosts,
     /// Memory that is available to a job.
     pub available: Bytes,
+    /// Measures the speed of a core: [`processors::core_speed`].
+    pub core_speed: fn() -> f64,
 }
 
 impl ThisMachine<'_> {
@@ -183,14 +206,7 @@ pub fn lines<'a>(
             )
         })
     });
-    let has_gpus = jobs.clone().all(|job| job.cost.on_cpu.is_none());
-    let from_flops = || {
-        let (shortest, longest) = time(jobs, machine.environment, cooldown)?;
-        let (shortest, longest) = (roughly(shortest), roughly(longest));
-        let range = if shortest == longest { shortest } else { format!("{shortest} to {longest}") };
-        let devices = if has_gpus { " on GPUs" } else { "" };
-        Some(format!("time: about {range}{devices}, estimated from FLOPs until iterations are measured"))
-    };
+    let from_flops = || Some(time(jobs, machine, cooldown)?.to_string());
     let from_runs = measured.filter(|time| !time.is_zero());
     let from_runs = from_runs.map(|time| format!("time: about {}, at the speed of the finished runs", roughly(time)));
     let time = from_runs.or_else(from_flops);
@@ -233,31 +249,76 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
     vec![line, format!("warning: {}{advice}", too_large.join(", and "))]
 }
 
-/// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work
-/// of a job is unknown.
+/// Estimate of the time of jobs.
+#[derive(Debug, PartialEq)]
+struct TimeEstimate {
+    shortest: Duration,
+    longest: Duration,
+    /// Devices to which the two times apply, if they differ.
+    devices: Option<[&'static str; 2]>,
+    /// What the estimate uses beside the FLOPs.
+    source: String,
+    /// True if jobs use several hosts.
+    has_network: bool,
+}
+
+impl fmt::Display for TimeEstimate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shortest, longest) = (roughly(self.shortest), roughly(self.longest));
+        match self.devices {
+            Some([slow, fast]) => write!(formatter, "time: about {shortest} on {fast}, {longest} on {slow}")?,
+            None if shortest == longest => write!(formatter, "time: about {shortest}")?,
+            None => write!(formatter, "time: about {shortest} to {longest}")?,
+        }
+        write!(formatter, ", from FLOPs{}", self.source)?;
+        if self.has_network { write!(formatter, " (network: 10 Gb/s or faster)") } else { Ok(()) }
+    }
+}
+
+/// Estimates the time of the jobs, assuming that all hosts are like this one; `None` if the work of a job is unknown.
 fn time<'a>(
     jobs: impl Iterator<Item = &'a PlannedJob>,
-    environment: &LaunchEnvironment,
+    machine: &ThisMachine,
     cooldown: Duration,
-) -> Option<(Duration, Duration)> {
+) -> Option<TimeEstimate> {
+    let environment = machine.environment;
+    let core_speed = LazyCell::new(machine.core_speed);
     let (mut shortest, mut longest, mut count) = (Duration::ZERO, Duration::ZERO, 0);
+    let (mut devices, mut source, mut has_network) = (None, String::new(), false);
     for job in jobs {
         let dtype = job.cost.dtype?;
-        let ((slow, fast), devices) = if job.cost.on_cpu.is_some() {
-            // Threads beyond the number of cores share them.
-            let share = f64::from(environment.cores) / f64::from(job.case.gpus_per_node);
-            let speed = speed_of_core(dtype, is_emulated(dtype, environment));
-            (speed, job.threads.map_or(share, |threads| share.min(f64::from(threads))))
-        } else {
-            (speed_of_gpu(dtype), 1.0)
+        let peak = environment.gpu.as_deref().and_then(|gpu| Some((gpu, device_peak::published(gpu, dtype)?)));
+        let (slow, fast) = match peak {
+            _ if job.cost.on_cpu.is_some() => {
+                // Threads beyond the number of cores share them.
+                let share = f64::from(environment.cores) / f64::from(job.case.gpus_per_node);
+                let cores = job.threads.map_or(share, |threads| share.min(f64::from(threads)));
+                let (slow, fast) = network_speed(dtype, is_emulated(dtype, environment));
+                source = " and the speed of these cores".to_owned();
+                (slow * cores * *core_speed, fast * cores * *core_speed)
+            }
+            Some((gpu, peak)) => {
+                let (slow, fast) = share_of_peak(dtype);
+                source = format!(" and the peak of {gpu}");
+                // A multiply-accumulate is two operations.
+                (slow * peak.0 * 500.0, fast * peak.0 * 500.0)
+            }
+            None => {
+                let [(slow, slow_speed), (fast, fast_speed)] = known_gpus(dtype);
+                devices = Some([slow, fast]);
+                (slow_speed, fast_speed)
+            }
         };
+        has_network |= job.case.nodes > 1;
         let start = start(job);
-        shortest += start[0] + Duration::try_from_secs_f64(job.cost.work / (fast * devices)).ok()?;
-        longest += start[1] + Duration::try_from_secs_f64(job.cost.work / (slow * devices)).ok()?;
+        let exchange = job.cost.between_hosts.0 as f64 / SLOWEST_NETWORK;
+        shortest += start[0] + Duration::try_from_secs_f64(job.cost.work / fast).ok()?;
+        longest += start[1] + Duration::try_from_secs_f64(job.cost.work / slow + exchange).ok()?;
         count += 1;
     }
     let pauses = cooldown * u32::saturating_sub(count, 1);
-    (count > 0).then_some((shortest + pauses, longest + pauses))
+    let (shortest, longest) = (shortest + pauses, longest + pauses);
+    (count > 0).then_some(TimeEstimate { shortest, longest, devices, source, has_network })
 }
 
 /// Formats a duration as `50 s`, `12 min` or `3.5 h`.
@@ -295,6 +356,10 @@ mod tests {
         LaunchEnvironment { cores: 2, ..LaunchEnvironment::default() }
     }
 
+    fn machine<'a>(environment: &'a LaunchEnvironment, hosts: &'a Hosts) -> ThisMachine<'a> {
+        ThisMachine { environment, hosts, available: Bytes(18_240_000_000), core_speed: || 40.0 }
+    }
+
     #[test]
     fn oversized_batch_error_suggests_one_that_fits() {
         let check = |case: &str, batch_size: u32, hosts: &str, gigabytes: u64| {
@@ -302,7 +367,7 @@ mod tests {
             let plan = [job("1n1g", &train(1)), job(case, &train(batch_size))];
             let available = Bytes(gigabytes * 1_000_000_000);
             let environment = here();
-            let machine = ThisMachine { environment: &environment, hosts: &hosts, available };
+            let machine = ThisMachine { environment: &environment, hosts: &hosts, available, core_speed: || 40.0 };
             check_memory(plan.iter(), &machine).map_err(|error| error.to_string())
         };
         assert_eq!(check("1n2g", 8, "localhost:2", 8), Ok(()));
@@ -338,27 +403,37 @@ mod tests {
 
     #[test]
     fn shared_cores_increase_the_time_estimate() {
-        let times = |case: &str| {
-            let jobs = [job(case, &train(8)), job(case, &train(8))];
-            time(jobs.iter(), &here(), Duration::from_secs(30)).expect("the work is known")
+        let (hosts, environment) = (Hosts::parse_list("localhost:2").expect("hosts"), here());
+        let times = |jobs: &[PlannedJob], cooldown| {
+            let estimate = time(jobs.iter(), &machine(&environment, &hosts), cooldown)?;
+            Some((estimate.shortest, estimate.longest))
         };
-        let (shortest, longest) = times("1n2g");
-        assert!(
-            shortest >= 2 * START[0][0] + Duration::from_secs(30) && longest > 4 * shortest / 2,
-            "{shortest:?} {longest:?}"
-        );
-        let alone = times("1n1g");
+        let two = |case: &str| {
+            let jobs = [job(case, &train(8)), job(case, &train(8))];
+            times(&jobs, Duration::from_secs(30)).expect("the work is known")
+        };
+        let (shortest, longest) = two("1n2g");
+        // 25 iterations of 8 images, 4.089 GMAC each, three times for training, on a core of 40 GMAC/s.
+        let iterations = 25.0 * 8.0 * 4.089 * 3.0 / 40.0;
+        let seconds = |start: Duration, speed: f64| 2.0 * (start.as_secs_f64() + iterations / speed) + 30.0;
+        assert!((shortest.as_secs_f64() - seconds(START[0][0], 2.0)).abs() < 1.0, "{shortest:?}");
+        assert!((longest.as_secs_f64() - seconds(START[0][1], 0.6)).abs() < 1.0, "{longest:?}");
+        let alone = two("1n1g");
         assert!(alone.0 == shortest && longest - alone.1 < Duration::from_secs(1), "{alone:?}");
         // Four ranks of one thread on two cores take twice as long.
-        assert!(times("1n4g").1 > longest * 19 / 10 - Duration::from_secs(60));
+        assert!(two("1n4g").1 > longest * 19 / 10 - Duration::from_secs(60));
+        let time_of = |job: PlannedJob| times(&[job], Duration::ZERO);
+        let all_threads = PlannedJob { threads: None, ..job("1n2g", &train(8)) };
+        assert_eq!(time_of(all_threads), time_of(job("1n2g", &train(8))));
+        assert_eq!(time_of(PlannedJob { cost: JobCost::EQUAL, ..job("1n1g", &train(8)) }), None);
+        // Two hosts exchange 25 times twice 25.6 million gradients of 4 bytes at 1.25 GB/s.
+        let (one, two) = (time_of(job("1n1g", &train(8))), time_of(job("2n1g", &train(8))));
+        let exchange = (two.expect("known").1 - one.expect("known").1).as_secs_f64();
+        assert!((exchange - 25.0 * 2.0 * 25.6e6 * 4.0 / 1.25e9).abs() < 0.5, "{exchange}");
         assert_eq!(
             [30.0, 100.0, 7200.0].map(|time| roughly(Duration::from_secs_f64(time))),
             ["30 s", "2 min", "2.0 h"]
         );
-        let time_of = |job: PlannedJob| time([job].iter(), &here(), Duration::ZERO);
-        let all_threads = PlannedJob { threads: None, ..job("1n2g", &train(8)) };
-        assert_eq!(time_of(all_threads), time_of(job("1n2g", &train(8))));
-        assert_eq!(time_of(PlannedJob { cost: JobCost::EQUAL, ..job("1n1g", &train(8)) }), None);
     }
 
     #[test]
@@ -366,19 +441,32 @@ mod tests {
         let jobs = [job("1n1g", &train(8)), job("1n2g", &train(8))];
         let of_hosts = |hosts: &str, jobs: &[PlannedJob]| {
             let (hosts, environment) = (Hosts::parse_list(hosts).expect("hosts"), here());
-            let machine = ThisMachine { environment: &environment, hosts: &hosts, available: Bytes(18_240_000_000) };
+            let machine = machine(&environment, &hosts);
             lines(jobs.iter(), &machine, Duration::ZERO, None)
         };
         let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
         expect!["memory: about 1.7 GB per rank, 3.4 GB for 2 ranks on a host; 18.2 GB available here"]
             .assert_eq(&lines[0]);
-        expect!["time: about 65 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
+        expect!["time: about 65 s to 4 min, from FLOPs and the speed of these cores"].assert_eq(&lines[1]);
         let on_gpu = PlannedJob { cost: jobs[0].cost.on_gpus(), ..jobs[0].clone() };
         expect![[r#"
             memory: at most about 1.0 GB per GPU
-            time: about 8 s to 26 s on GPUs, estimated from FLOPs until iterations are measured"#]]
+            time: about 8 s on H200, 26 s on V100, from FLOPs"#]]
         .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
+        let on_gpu = |gpu: &str, dtype| {
+            let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
+            let environment = LaunchEnvironment { gpu: Some(gpu.to_owned()), ..here() };
+            let two_hosts = job("2n8g", &TrainConfig { dtype, iterations: 1000, ..train(128) });
+            let two_hosts = PlannedJob { cost: two_hosts.cost.on_gpus(), ..two_hosts };
+            super::lines([two_hosts].iter(), &machine(&environment, &hosts), Duration::ZERO, None)
+                .pop()
+                .expect("a line")
+        };
+        expect![[r#"
+            time: about 14 s to 4 min, from FLOPs and the peak of NVIDIA H200 (network: 10 Gb/s or faster)
+            time: about 22 s on H200, 4 min on A100, from FLOPs (network: 10 Gb/s or faster)"#]]
+            .assert_eq(&[on_gpu("NVIDIA H200", Dtype::Bf16), on_gpu("Tesla V100-SXM2-16GB", Dtype::Bf16)].join("\n"));
         let large =
             TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };
         let of_case = |case: &str| {
@@ -394,12 +482,12 @@ mod tests {
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
             memory: about 1.3 GB per rank; 18.2 GB available here
-            time: about 8 min to 82 min, estimated from FLOPs until iterations are measured
+            time: about 10 min to 34 min, from FLOPs and the speed of these cores
             warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]]
         .assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
         let measured = |time| {
             let (hosts, environment) = (Hosts::parse_list("a:2").expect("hosts"), here());
-            let machine = ThisMachine { environment: &environment, hosts: &hosts, available: Bytes(18_240_000_000) };
+            let machine = machine(&environment, &hosts);
             super::lines(jobs.iter(), &machine, Duration::ZERO, Some(time)).pop().expect("a line")
         };
         expect!["time: about 7 min, at the speed of the finished runs"]

@@ -173,15 +173,18 @@ impl Measurement<'_> {
         let kinds: Vec<&str> = kinds.iter().map(|kind| kind.keyword()).collect();
         let trials = kinds.len() as u32 * train.sweep.axes.runs;
         let runs = intervals.len() as u32;
+        let training = duration.0 * f64::from(runs);
+        let failures = f64::from(trials) + training / f64::from(*mtbf);
         format!(
-            "# then {} of {} iterations with one failure each ({}), and {} of {} with a failure every {}: at least {} more",
+            "# then {} of {} iterations with one failure each ({}), and {} of {} with a failure every {}: {} of training, \
+             and restarts after about {failures:.0} failures",
             count(trials, "run"),
             self.with_one_failure(self.config.kinds[0]).train.iterations,
             kinds.join(", "),
             count(runs, "run"),
             time(*duration),
             time(Seconds(f64::from(*mtbf))),
-            time(Seconds(duration.0 * f64::from(runs)))
+            time(Seconds(training))
         )
     }
 

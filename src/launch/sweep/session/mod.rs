@@ -16,7 +16,7 @@ use anyhow::{anyhow, bail, ensure};
 use ringmark_core::dimension::Case;
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{self, RunName};
-use ringmark_core::host::memory;
+use ringmark_core::host::{memory, processors};
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -185,7 +185,7 @@ impl<B: Benchmark> Session<'_, B> {
 
     fn this_machine(&self) -> ThisMachine<'_> {
         let (environment, hosts) = (self.launcher.environment(), &self.config.launch.hosts);
-        ThisMachine { environment, hosts, available: memory::available() }
+        ThisMachine { environment, hosts, available: memory::available(), core_speed: processors::core_speed }
     }
 
     /// Returns the plan and the jobs that an earlier session finished; starts and writes nothing.
