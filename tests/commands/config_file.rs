@@ -21,7 +21,8 @@ fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
 fn printed(command: &mut Command) -> String {
     let (status, stdout, stderr) = run(command);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    stdout.lines().filter(|line| !line.starts_with("# memory: ")).map(|line| format!("{line}\n")).collect()
+    let varies = |line: &&str| line.starts_with("# memory: ") || line.starts_with("# time: ");
+    stdout.lines().filter(|line| !varies(line)).map(|line| format!("{line}\n")).collect()
 }
 
 const SWEEP: &str = "sweep --worker ./worker --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype half --runs 1";

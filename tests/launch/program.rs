@@ -218,6 +218,11 @@ fn known_launchers_start_once_per_host_or_job() {
     succeeds(&mut dry_run("1n8g,2n8g", &format!("{torchrun} {connected} train.py")));
     let error = refused(&mut dry_run("2n8g", &format!("{torchrun} train.py")), 2);
     assert!(error.contains("torchrun connects several hosts only with --nnodes={nodes} "), "{error}");
+    let accelerate = "accelerate launch --num_processes={ranks}";
+    let error = refused(&mut dry_run("2n8g", &format!("{accelerate} train.py")), 2);
+    assert!(error.contains("accelerate connects several hosts only with --num_machines={nodes} "), "{error}");
+    let connected = "--num_machines={nodes} --machine_rank={node} --main_process_ip={master}";
+    succeeds(&mut dry_run("1n8g,2n8g", &format!("{accelerate} {connected} train.py")));
     let error = refused(&mut dry_run("1n1g,1n8g", "deepspeed train.py"), 2);
     assert!(error.contains("the command is the same in all 2 cases") && error.contains("write {ranks} "), "{error}");
 }

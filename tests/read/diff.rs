@@ -494,7 +494,7 @@ fn one_run_per_side_gives_no_verdict() {
     base.run(&record("1n1g", 1, 0.5));
     test.run(&record("1n1g", 1, 1.0));
     let output = diff(base.path(), test.path(), &[]);
-    output.is_ok_with(&["-50.0", "Too noisy", "BASE and TEST have 1 run each: too few for an interval"]);
+    output.is_ok_with(&["-50.0", "Too few runs", "BASE and TEST have 1 run each: too few for an interval"]);
     assert!(!output.stdout.contains('['), "no interval: {}", output.stdout);
     // Copies of one run do not count as several.
     for run in 2..=3 {

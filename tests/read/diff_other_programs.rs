@@ -44,7 +44,7 @@ fn pytorch_ddp_files_are_paired_by_ranks() {
 
     // One file is one run.
     let output = diff(base.path().join("run1.json"), test.path().join("run2.json"), &[]);
-    output.is_ok_with(&["Too noisy", "1 run each"]);
+    output.is_ok_with(&["Too few runs", "1 run each"]);
     base.write("larger.json", pytorch(64, 25, &[(1, 0.2)]));
     diff(base.path().join("larger.json"), base.path().join("run1.json"), &[])
         .is_refused(&["batch size: 64 in BASE, 32 in TEST"]);

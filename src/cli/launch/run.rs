@@ -56,8 +56,23 @@ fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
     cases
 }
 
-/// Rejects a program that starts all ranks itself with the same command in several cases, and torchrun on several hosts
-/// without their connection.
+/// Launchers that start one program per host, each with the options that connect several hosts.
+const CONNECTED: [(&str, &str, &[&str]); 2] = [
+    (
+        "torchrun",
+        "--nnodes={nodes} --node-rank={node} --master-addr={master} --master-port={port}",
+        &["--nnodes", "--rdzv", "--master"],
+    ),
+    (
+        "accelerate",
+        "--num_machines={nodes} --machine_rank={node} --num_processes={ranks} --main_process_ip={master} \
+         --main_process_port={port}",
+        &["--num-machines", "--machine-rank", "--main-process", "--config-file"],
+    ),
+];
+
+/// Rejects a program that starts all ranks itself with the same command in several cases, and a launcher of
+/// [`CONNECTED`] on several hosts without their connection.
 fn check_placeholders(command: &CommandLine, start: ProgramStart, cases: &[Case]) -> anyhow::Result<()> {
     let nodes = cases.iter().map(|case| case.nodes).max().unwrap_or(1);
     let cases = cases.len();
@@ -66,15 +81,15 @@ fn check_placeholders(command: &CommandLine, start: ProgramStart, cases: &[Case]
         ProgramStart::Host => "{ranks_per_host}",
         ProgramStart::Job => "{ranks}",
     };
-    let is_torchrun = command.0.first().is_some_and(|program| program.ends_with("torchrun"));
-    let has_hosts = ["--nnodes", "--rdzv", "--master"]
-        .iter()
-        .any(|option| command.0.iter().any(|word| word.replace('_', "-").starts_with(option)));
-    ensure!(
-        nodes < 2 || !is_torchrun || has_hosts,
-        "torchrun connects several hosts only with --nnodes={{nodes}} --node-rank={{node}} --master-addr={{master}} \
-         --master-port={{port}}: add them before the script"
-    );
+    let program = command.0.first().and_then(|program| program.rsplit('/').next());
+    let launcher = CONNECTED.iter().find(|(launcher, ..)| nodes > 1 && program == Some(launcher));
+    if let Some((launcher, connection, options)) = launcher {
+        let is_typed = |option: &&str| command.0.iter().any(|word| word.replace('_', "-").starts_with(option));
+        ensure!(
+            options.iter().any(is_typed),
+            "{launcher} connects several hosts only with {connection}: add them before the script"
+        );
+    }
     let has_ranks = ["{ranks", "{hosts}", "{case}"].iter().any(|name| command.0.iter().any(|word| word.contains(name)));
     ensure!(
         cases < 2 || has_ranks,

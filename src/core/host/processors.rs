@@ -227,10 +227,11 @@ pub fn processors() -> u32 {
 /// Time for which [`core_speed`] measures.
 const SPEED_TEST: Duration = Duration::from_millis(60);
 
-/// Measures the speed of a core while all cores of this process work: that of products of fp32 matrices with 512 rows, in
-/// 1e9 multiply-accumulates a second. Returns the mean of the best of each core.
+/// Measures the speed of a core while all cores of this process work: that of products of fp32 matrices with 384 rows, in
+/// 1e9 multiply-accumulates a second. Returns the mean of the best of each core. A product takes about 1 ms, so that some
+/// are complete before another process gets the core.
 pub fn core_speed() -> f64 {
-    const ROWS: usize = 512;
+    const ROWS: usize = 384;
     let best = || {
         let factor = DMatrix::from_element(ROWS, ROWS, 0.5_f32);
         let mut product = DMatrix::from_element(ROWS, ROWS, 0.0_f32);

@@ -264,8 +264,9 @@ pub const COMMANDS: &[MigrationHint] = hints![
     "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf"
         | "alltoall_perf" | "sendrecv_perf" | "allreduce" | "nccl" | "nccl-tests" | "nccl_tests" | "osu_allreduce"
         => "`ringmark bandwidth` measures an all-reduce, and other operations by `--op`",
-    "torchrun" | "horovodrun" | "mpirun" | "mpiexec" | "srun" | "deepspeed"
-        => "`ringmark sweep` starts the ranks with mpirun or srun: `ringmark sweep --hosts a:8,b:8`",
+    "torchrun" | "horovodrun" | "mpirun" | "mpiexec" | "srun" | "deepspeed" | "accelerate" | "python" | "python3"
+        => "`ringmark sweep --hosts a:8,b:8` trains ringmark's networks and starts the ranks; \
+            `ringmark run -- PROGRAM ..` measures your own program",
     "inference" | "eval" => "`ringmark score` measures inference",
     "compare" => "`ringmark diff BASE TEST`",
     "plot" | "show" | "table" | "results" | "summary" => "`ringmark report FOLDER`, or `ringmark extract FOLDER`",
@@ -322,6 +323,14 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--recompute", &["full", "selective", "all", "on", "true"], "`--recompute block`"),
     ("--gpus", &["all"], "not needed: all GPUs are used"),
     ("--profile", &["gpu", "full"], "`--profile dlperf`"),
+    (
+        "--profile",
+        &["mlperf"],
+        "not supported: MLPerf measures the time to an accuracy; `--profile dlperf` measures speed",
+    ),
+    ("--loss-scale", &["dynamic", "auto"], "not needed: the scale is dynamic, and `--loss-scale` is its first value"),
+    ("--model", &["llama38b", "llama318b", "llama3", "llama31"], "`--model llama-8b`"),
+    ("--model", &["llama31b", "llama321b", "llama32"], "`--model llama-1b`"),
     ("--strategy", &["ps", "server"], "`--strategy dist_sync`"),
     ("--strategy", &["zero1", "zerostage1", "distributedoptimizer"], "`--strategy zero1`"),
     ("--strategy", &["zero2", "zerostage2", "shardgradop"], "`--strategy zero2`"),
@@ -551,6 +560,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         if context(error, ContextKind::SuggestedSubcommand).is_some_and(|suggested| is_close(command, suggested)) {
             return None;
         }
+        let command = if command.ends_with(".py") { "python" } else { command };
         let is_selected = |word: &&str| *word == command || (command.len() > 4 && is_close(command, word));
         return COMMANDS.iter().find(|hint| hint.words.iter().any(is_selected)).map(|hint| hint.ours.to_owned());
     }
@@ -928,6 +938,9 @@ mod tests {
         };
         for (line, tip) in [
             ("ringmark train", "tip: `ringmark sweep` trains every case"),
+            ("ringmark train.py", "`ringmark run -- PROGRAM ..` measures your own program"),
+            ("ringmark accelerate", "`ringmark run -- PROGRAM ..` measures your own program"),
+            ("ringmark sweep --model llama-3.1-8B", "tip: did you mean `--model llama-8b`?"),
             ("ringmark sweap", "'sweep'"),
             ("ringmark sweep --device gpu", "tip: did you mean `--device cuda`?"),
             ("ringmark sweep --model La-rge", "tip: did you mean `--model large`?"),

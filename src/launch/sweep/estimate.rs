@@ -256,7 +256,7 @@ struct TimeEstimate {
     longest: Duration,
     /// Devices to which the two times apply, if they differ.
     devices: Option<[&'static str; 2]>,
-    /// What the estimate uses beside the FLOPs.
+    /// Source of the speed.
     source: String,
     /// True if jobs use several hosts.
     has_network: bool,
@@ -452,7 +452,7 @@ mod tests {
         let on_gpu = PlannedJob { cost: jobs[0].cost.on_gpus(), ..jobs[0].clone() };
         expect![[r#"
             memory: at most about 1.0 GB per GPU
-            time: about 8 s on H200, 26 s on V100, from FLOPs"#]]
+            time: about 8 s on an H200, 26 s on a V100, from FLOPs"#]]
         .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let on_gpu = |gpu: &str, dtype| {
             let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
@@ -465,8 +465,8 @@ mod tests {
         };
         expect![[r#"
             time: about 14 s to 4 min, from FLOPs and the peak of NVIDIA H200 (network: 10 Gb/s or faster)
-            time: about 22 s on H200, 4 min on A100, from FLOPs (network: 10 Gb/s or faster)"#]]
-            .assert_eq(&[on_gpu("NVIDIA H200", Dtype::Bf16), on_gpu("Tesla V100-SXM2-16GB", Dtype::Bf16)].join("\n"));
+            time: about 22 s on an H200, 4 min on an A100, from FLOPs (network: 10 Gb/s or faster)"#]]
+        .assert_eq(&[on_gpu("NVIDIA H200", Dtype::Bf16), on_gpu("Tesla V100-SXM2-16GB", Dtype::Bf16)].join("\n"));
         let large =
             TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };
         let of_case = |case: &str| {

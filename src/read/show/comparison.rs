@@ -140,7 +140,7 @@ fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<S
         vec![name, base, test, marked(interval(row), !case.is_reliable()), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
-    let verdict = marked(verdict_text(case.verdict).to_owned(), !case.is_reliable());
+    let verdict = marked(verdict_text(case).to_owned(), !case.is_reliable());
     let is_strong = medium == Medium::Markdown && matches!(case.verdict, Verdict::Faster | Verdict::Slower);
     let verdict = if is_strong { format!("**{verdict}**") } else { verdict };
     let mut rows = vec![row(case.name.clone(), &case.throughput, 1.0, verdict, smallest)];
@@ -167,8 +167,9 @@ fn has_iterations(table: &ComparedTable) -> bool {
     table.kind != SideKind::Collectives
 }
 
-fn verdict_text(verdict: Verdict) -> &'static str {
-    match verdict {
+fn verdict_text(case: &ComparedCase) -> &'static str {
+    match case.verdict {
+        _ if case.has_too_few_runs() => "Too few runs",
         Verdict::Faster => "Faster",
         Verdict::Slower => "Slower",
         Verdict::NoDifference => "No difference",
@@ -219,7 +220,7 @@ fn legend(outcome: &ComparedResults) -> Vec<String> {
             "Difference: TEST minus BASE in % of BASE, and in brackets the {confidence} % confidence interval of the difference \
              of the geometric means (Welch's t-test, one value per run). {signs}"
         ),
-        format!("Verdict: {verdict}, otherwise Too noisy: make more runs, or repeat them on a quieter machine."),
+        format!("Verdict: {verdict}, otherwise Too noisy: make more runs, or repeat them on a quieter machine. Too few runs: a side has no interval."),
         format!("Smallest: smallest difference that this number of runs detects in {:.0} % of measurements.", POWER * 100.0),
     ]
 }

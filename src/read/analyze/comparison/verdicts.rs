@@ -244,9 +244,12 @@ impl ComparedResults {
             (Verdict::NoDifference, "without a difference"),
             (Verdict::TooNoisy, "too noisy"),
         ];
-        let has = |case: &ComparedCase, verdict| case.verdict == verdict && case.is_reliable();
+        let is_decided = |case: &ComparedCase| case.is_reliable() && !case.has_too_few_runs();
+        let has = |case: &ComparedCase, verdict| case.verdict == verdict && is_decided(case);
         let verdicts = verdicts.map(|(verdict, text)| (count(&|case| has(case, verdict)), text));
-        let counts = verdicts.into_iter().chain([(count(&|case| !case.is_reliable()), "unreliable")]);
+        let few = count(&|case| case.is_reliable() && case.has_too_few_runs());
+        let counts = verdicts.into_iter();
+        let counts = counts.chain([(few, "with too few runs"), (count(&|case| !case.is_reliable()), "unreliable")]);
         let counts = counts.filter(|(count, _)| *count > 0).map(|(count, text)| format!("{count} {text}"));
         format!("{}: {}", number_text::count(count(&|_| true), "case"), counts.collect::<Vec<_>>().join(", "))
     }
@@ -318,6 +321,11 @@ impl ComparedCase {
     /// Returns true if both sides are reliable.
     pub fn is_reliable(&self) -> bool {
         self.base_is_reliable && self.test_is_reliable
+    }
+
+    /// Returns true if a side has too few runs for an interval, and so for a verdict.
+    pub fn has_too_few_runs(&self) -> bool {
+        self.verdict == Verdict::TooNoisy && self.throughput.low.is_none()
     }
 
     /// Removes the intervals, because both sides are the same runs.

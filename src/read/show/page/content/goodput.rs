@@ -52,8 +52,8 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let IntervalResult { requested, predicted, measured, .. } = best;
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
     let lost = 1.0 - measured.goodput;
-    let parts =
-        causes(measured).map(|(class, name, seconds)| Share { class, name, share: seconds / measured.wall.0 / lost });
+    let of_lost = |(class, name, seconds)| Share { class, name, share: seconds / measured.wall.0 / lost };
+    let parts: Vec<Share> = causes(measured).into_iter().filter(|_| lost > 0.0).map(of_lost).collect();
     let range = predicted.map(|_| format!("predicted {} %, ", range(*predicted))).unwrap_or_default();
     let of_run = format!("{range}{} in {}", count(measured.failures, "failure"), time(measured.wall));
     let young = format!("by Daly, and at least the time to write a checkpoint; {} by Young", time(*young_interval));
@@ -66,7 +66,7 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
         conclusion: None,
         figures: vec![
             Figure::new(format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
-            Figure { parts: parts.into(), ..Figure::new("Lost time", percent_number(lost), "%", "") },
+            Figure { parts, ..Figure::new("Lost time", percent_number(lost), "%", "") },
             Figure::new("Speed without failures", four_digits(undisturbed_speed.0), format!("{unit}/s"), ""),
             Figure::new("Best interval between checkpoints", time(*best_interval), "", young),
         ],
