@@ -72,7 +72,7 @@ pub fn mapped() -> Bytes {
 /// process's control group.
 pub fn out_of_memory_kills() -> OutOfMemory {
     let count = |file: PathBuf| {
-        let kills = first_line_with(file, OOM_KILL_KEY).parse().ok()?;
+        let kills = first_line_with(&file, OOM_KILL_KEY).parse().ok()?;
         Some(OutOfMemoryCount { file: file.display().to_string(), kills })
     };
     let groups = groups();
