@@ -109,22 +109,22 @@ impl Table {
 
     /// Returns the columns of the table for a terminal of `width` columns; `None` is unlimited.
     pub fn shown_columns(&self, width: Option<usize>) -> impl Iterator<Item = &Column> {
-        let omits_minor = width.is_some_and(|width| self.omits_minor(columns_of(&self.align(|_| true)), width));
-        self.columns.iter().filter(move |column| !(omits_minor && column.is_minor))
+        self.fitting_columns(width.unwrap_or(usize::MAX)).into_iter().map(|index| &self.columns[index])
     }
 
-    /// Returns true if a terminal of `width` columns has no space for a table of `used` columns with bars.
-    fn omits_minor(&self, used: usize, width: usize) -> bool {
-        used + 2 + BARS[0] > width && self.columns.iter().any(|column| column.is_minor)
-    }
-
-    /// Returns the table for a terminal of `width` columns: omits minor columns if the table is too wide, and draws
-    /// bars in the remaining space.
-    pub fn aligned(&self, width: usize) -> String {
-        let mut shown = self.align(|_| true);
-        if self.omits_minor(columns_of(&shown), width) {
-            shown = self.align(|column| !column.is_minor);
+    /// Returns the indices of the columns for `width`: omits minor columns from the right until the table fits.
+    fn fitting_columns(&self, width: usize) -> Vec<usize> {
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        while columns_of(&self.align(&shown)) > width {
+            let Some(last) = shown.iter().rposition(|index| self.columns[*index].is_minor) else { break };
+            shown.remove(last);
         }
+        shown
+    }
+
+    /// Returns the table for a terminal of `width` columns, with bars in the remaining space.
+    pub fn aligned(&self, width: usize) -> String {
+        let shown = self.align(&self.fitting_columns(width));
         let used = columns_of(&shown);
         let room = width.saturating_sub(used + 2).min(BARS[1]);
         let longest = self.longest_bar();
@@ -141,8 +141,8 @@ impl Table {
     }
 
     /// Aligns the columns, with units below the names.
-    fn align(&self, is_shown: fn(&Column) -> bool) -> String {
-        let shown = || self.columns.iter().enumerate().filter(|(_, column)| is_shown(column));
+    fn align(&self, shown: &[usize]) -> String {
+        let shown = || shown.iter().map(|index| (*index, &self.columns[*index]));
         let has_units = shown().any(|(_, column)| !column.unit.is_empty());
         let header = |(_, Column { name, unit, .. }): (usize, &Column)| match has_units {
             true => format!("{name}\n{unit}"),
@@ -265,9 +265,22 @@ mod tests {
         assert!(wide.lines().any(|line| line.ends_with("2  ██████████")), "{wide}");
         assert!(wide.lines().any(|line| line.ends_with("1  █████")), "{wide}");
         assert!(wide.lines().all(|line| line.chars().count() <= 33), "{wide}");
-        let narrow = table().aligned(26);
-        assert!(!narrow.contains("minor") && narrow.contains("  ██████████"), "{narrow}");
-        assert!(!table().aligned(15).contains('█'));
+        // Columns need the space before bars do.
+        for (width, is_shown) in [(26, true), (21, true), (20, false), (15, false)] {
+            let narrow = table().aligned(width);
+            assert!(narrow.contains("minor") == is_shown && !narrow.contains('█'), "{narrow}");
+        }
+    }
+
+    #[test]
+    fn minor_columns_are_omitted_from_the_right() {
+        let minor = |name: &str| Column::numbers(name, "").minor();
+        let columns = vec![Column::text("case"), minor("low"), minor("high"), Column::numbers("speed", "")];
+        let table = Table { columns, rows: vec![Row::default()], bars: None };
+        let names = |width| table.shown_columns(width).map(|column| column.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names(None), ["case", "low", "high", "speed"]);
+        assert_eq!(names(Some(20)), ["case", "low", "speed"]);
+        assert_eq!([names(Some(15)), names(Some(1))], [["case", "speed"]; 2]);
     }
 
     #[test]

@@ -391,7 +391,7 @@ fn terminal_explains_the_columns_that_it_shows() {
         // A note is broken into lines.
         (text.contains("  DLPerf  "), text.split_whitespace().collect::<Vec<_>>().join(" "))
     };
-    for (width, has_minor_columns) in [(100, false), (160, true)] {
+    for (width, has_minor_columns) in [(60, false), (160, true)] {
         let (has_column, words) = text(width);
         assert_eq!(has_column, has_minor_columns, "{width}: {words}");
         for note in ["DLPerf is DLPerf's figure", "\u{b1} is half of the", "Sharing: cost of sharing a host"] {

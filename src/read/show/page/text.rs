@@ -46,6 +46,9 @@ fn figure(figure: &Figure) -> String {
 }
 
 fn block(block: &Block, medium: Medium) -> Vec<Paragraph> {
+    if block.table.is_none() && block.lines.is_empty() && !block.charts.is_empty() {
+        return Vec::new();
+    }
     let width = match medium {
         Medium::Terminal { width, .. } => Some(width),
         Medium::Markdown => None,

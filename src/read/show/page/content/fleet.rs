@@ -23,7 +23,7 @@ const NOT_FIT: &str = "The worst part first, with its most important evidence; `
 const WARNINGS: &str = "Findings that do not make a host unfit, but may explain its measurements.";
 
 const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate per rank, input per host), and over \
-                     its pairs (large-bandwidth). The bars are the lowest of them as a share of the typical host.";
+                     its pairs (large-bandwidth). `lowest`, which the bars show, is the smallest of their shares of the typical host.";
 
 const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
                      all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
