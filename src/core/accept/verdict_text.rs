@@ -118,8 +118,18 @@ impl Verdict {
 
     /// Returns the line for the fleet: `fleet: unfit: 6 of 8 hosts fit, 2 unfit; 22 rounds`.
     pub fn summary(&self) -> String {
+        let fit = self.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
+        let fit = format!("{fit} of {} fit", count(self.hosts.len(), "host"));
+        let counts: Vec<String> = [fit].into_iter().chain(self.not_fit()).collect();
+        let defect = self.smallest_defect.map(|defect| format!("; a loss below {} may be missed", percent(defect)));
+        let rounds = count(self.rounds, "round");
+        format!("fleet: {}: {}; {rounds}{}", self.fitness, counts.join(", "), defect.unwrap_or_default())
+    }
+
+    /// Returns the numbers of hosts and parts that are not fit: `1 unfit`, `2 links not fit`.
+    pub fn not_fit(&self) -> Vec<String> {
         let hosts = |fitness: Fitness| self.hosts.iter().filter(|host| host.fitness == fitness).count();
-        let mut counts = vec![format!("{} of {} fit", hosts(Fitness::Fit), count(self.hosts.len(), "host"))];
+        let mut counts = Vec::new();
         let others = [(Fitness::Unfit, "unfit"), (Fitness::Suspect, "suspect"), (Fitness::NotTested, "not tested")];
         for (fitness, word) in others {
             counts.extend((hosts(fitness) > 0).then(|| format!("{} {word}", hosts(fitness))));
@@ -131,9 +141,7 @@ impl Verdict {
                 noun => format!("{} not fit", count(bad, noun)),
             }));
         }
-        let defect = self.smallest_defect.map(|defect| format!("; a loss below {} may be missed", percent(defect)));
-        let rounds = count(self.rounds, "round");
-        format!("fleet: {}: {}; {rounds}{}", self.fitness, counts.join(", "), defect.unwrap_or_default())
+        counts
     }
 
     fn untested_hosts(&self) -> impl Iterator<Item = &str> {

@@ -56,7 +56,7 @@ pub fn headline(verdict: &Verdict) -> Headline {
     let time: Option<f64> = verdict.stages.iter().map(|stage| Some(stage.time?.0)).sum();
     let why = if left_out.is_empty() { "" } else { "no unfit link connects them" };
     let mut figures = vec![
-        Figure::new("Fit hosts", fit.to_string(), format!("of {hosts}"), ""),
+        Figure::new("Fit hosts", fit.to_string(), format!("of {hosts}"), verdict.not_fit().join(", ")),
         Figure::new("Usable in one job", usable.len().to_string(), "hosts", why),
     ];
     figures.extend(verdict.smallest_defect.map(|defect| {
@@ -74,7 +74,7 @@ pub fn headline(verdict: &Verdict) -> Headline {
         what: lines.collect::<Vec<_>>().join("; "),
         trust: None,
         reasons: Vec::new(),
-        conclusion: Some(verdict.summary()),
+        conclusion: None,
         figures,
     }
 }
