@@ -39,6 +39,8 @@ fn report_has_defects_first_then_hosts_and_pairs() {
     let page = folder.path().join("fleet.html");
     succeeds(ringmark("report").arg(&out).arg("-o").arg(&page));
     let page = fs::read_to_string(page).expect("written");
+    assert!(page.contains("<h2>8 hosts: unfit</h2>") && !page.contains("fleet: unfit"), "the verdict is repeated");
+    assert!(!page.contains("</svg> failed</li>"), "no pair failed");
     // The pair is drawn on both sides of the diagonal, with an outline.
     assert_eq!(page.matches("class=\"area critical\"").count(), 2);
     assert_eq!(page.matches("<g class=\"transfer\">").count(), 2, "more than half slower");

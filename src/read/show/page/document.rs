@@ -63,6 +63,13 @@ pub struct Share {
     pub share: f64,
 }
 
+impl Share {
+    /// Returns true if a bar can show the part: a gain has no length.
+    pub fn is_drawn(&self) -> bool {
+        self.share > 0.0
+    }
+}
+
 /// Minimum share of a part that is mentioned.
 const SMALL: f64 = 0.02;
 

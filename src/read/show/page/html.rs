@@ -73,6 +73,7 @@ fn patterns() -> Markup {
         svg class="patterns" width="0" height="0" aria-hidden="true" {
             defs {
                 pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+                    rect width="6" height="6" {}
                     rect width="2" height="6" {}
                 }
             }
@@ -104,10 +105,10 @@ fn headline(headline: &Headline) -> Markup {
                         p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
                         @if !figure.parts.is_empty() {
                             div class="parts" aria-hidden="true" {
-                                @for part in figure.parts.iter().filter(|part| part.share > 0.0) { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
+                                @for (part, _) in figure.large_parts().iter().filter(|(part, _)| part.is_drawn()) { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
                             }
                             ul class="note of-parts" {
-                                @for (part, text) in figure.large_parts() { li { i class=(part.class) aria-hidden="true" {} " " (text) } }
+                                @for (part, text) in figure.large_parts() { li { @if part.is_drawn() { i class=(part.class) aria-hidden="true" {} " " } (text) } }
                             }
                         }
                         @if !figure.note.is_empty() { p class="note" { (figure.note) } }

@@ -84,9 +84,10 @@ impl Frame {
     }
 }
 
-/// Returns legend entries for areas with these classes and names.
-pub fn area_entries(parts: &[(&str, impl AsRef<str>)]) -> Vec<LegendEntry> {
-    parts.iter().map(|(class, name)| (area_sample(class), name.as_ref().to_owned())).collect()
+/// Returns legend entries for the areas whose class is `drawn`, given the classes and names of all kinds.
+pub fn area_entries(kinds: &[(&str, impl AsRef<str>)], drawn: &[&str]) -> Vec<LegendEntry> {
+    let drawn = kinds.iter().filter(|(class, _)| drawn.contains(class));
+    drawn.map(|(class, name)| (area_sample(class), name.as_ref().to_owned())).collect()
 }
 
 pub type LegendEntry = (Markup, String);

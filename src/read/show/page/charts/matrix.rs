@@ -20,7 +20,7 @@ pub struct MatrixChart {
     pub description: String,
     /// Names of rows and columns.
     pub names: Vec<String>,
-    /// CSS class (for the color) and name of each kind, for the legend.
+    /// CSS class (for the color) and name of each kind; the legend has those that occur.
     pub kinds: Vec<(&'static str, &'static str)>,
     pub cells: Vec<MatrixCell>,
 }
@@ -56,7 +56,7 @@ impl MatrixChart {
             }
             @for cell in &self.cells { (self.draw(cell, names, size)) }
         };
-        let legend = area_entries(&self.kinds);
+        let legend = area_entries(&self.kinds, &self.cells.iter().map(|cell| cell.class).collect::<Vec<_>>());
         Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 

@@ -21,7 +21,7 @@ const SHORTEST: f64 = 0.03;
 pub struct SpanChart {
     pub title: String,
     pub description: String,
-    /// CSS class (for the color) and name of each kind, for the legend.
+    /// CSS class (for the color) and name of each kind; the legend has those that occur.
     pub kinds: Vec<(&'static str, &'static str)>,
     pub rows: Vec<SpanRow>,
     /// End of the axis; it starts at 0.
@@ -71,7 +71,8 @@ impl SpanChart {
                 }
             }
         };
-        let legend = area_entries(&self.kinds);
+        let bars = self.rows.iter().flat_map(|row| row.lanes.iter().flatten());
+        let legend = area_entries(&self.kinds, &bars.map(|bar| bar.class).collect::<Vec<_>>());
         Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 }

@@ -12,6 +12,8 @@ const ROW: f64 = 30.0;
 const BAR: f64 = 20.0;
 /// Minimum width of a segment that contains its value as text.
 const LABELED: f64 = 36.0;
+/// Minimum width of a segment that is drawn.
+const VISIBLE: f64 = 0.5;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChart {
@@ -41,6 +43,14 @@ pub struct StackBar {
     pub values: Vec<(f64, String)>,
     /// True if the values are unreliable; the bar is pale.
     pub is_doubtful: bool,
+}
+
+struct Segment<'a> {
+    class: &'static str,
+    value: f64,
+    tip: &'a str,
+    left: f64,
+    width: f64,
 }
 
 impl StackBar {
@@ -82,8 +92,10 @@ impl StackChart {
                 }
             }
         };
-        let is_doubtful = self.groups.iter().flat_map(|group| &group.bars).any(|bar| bar.is_doubtful);
-        let legend = area_entries(&self.parts).into_iter().chain(is_doubtful.then(pale_entry)).collect();
+        let bars = || self.groups.iter().flat_map(|group| &group.bars);
+        let drawn: Vec<&str> = bars().flat_map(|bar| self.segments(bar, &x)).map(|segment| segment.class).collect();
+        let is_doubtful = bars().any(|bar| bar.is_doubtful);
+        let legend = area_entries(&self.parts, &drawn).into_iter().chain(is_doubtful.then(pale_entry)).collect();
         Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 
@@ -93,21 +105,25 @@ impl StackChart {
         (labels.max().unwrap_or(0) as f64 * LETTER + 14.0).clamp(104.0, 260.0)
     }
 
-    fn draw_bar(&self, bar: &StackBar, top: f64, x: &Scale) -> Markup {
+    /// Returns the visible segments of a bar.
+    fn segments<'a>(&'a self, bar: &'a StackBar, x: &Scale) -> Vec<Segment<'a>> {
         let mut end = 0.0;
         let segments = self.parts.iter().zip(&bar.values).filter_map(|((class, _), (value, tip))| {
             let start = end;
             end += drawable(*value);
-            (end > start).then(|| (*class, *value, tip, x.at(start), x.at(end) - x.at(start)))
+            let width = x.at(end) - x.at(start);
+            (width >= VISIBLE).then(|| Segment { class, value: *value, tip, left: x.at(start), width })
         });
-        let segments: Vec<_> = segments.collect();
+        segments.collect()
+    }
+
+    fn draw_bar(&self, bar: &StackBar, top: f64, x: &Scale) -> Markup {
         html! {
             text class="label end" x=(px(x.at(0.0) - 8.0)) y=(px(top + 15.0)) { (bar.label) }
-            @for (class, value, tip, left, width) in segments {
+            @for Segment { class, value, tip, left, width } in self.segments(bar, x) {
                 g class=[bar.is_doubtful.then_some("unreliable")] {
                     title { (tip) }
-                    rect class={ "area " (class) } x=(px(left)) y=(px(top)) width=(px(width.max(0.5))) height=(px(BAR)) {}
-                    @if class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {} }
+                    rect class={ "area " (class) } x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {}
                     @if width > LABELED {
                         text class={ "inside " (if bar.is_doubtful { "pale" } else { class }) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (three_digits(value)) }
                     }
@@ -147,7 +163,7 @@ mod tests {
             groups: vec![group],
         };
         let drawn = chart.drawing().figure().into_string();
-        assert_eq!(drawn.matches("<rect class=\"area").count(), 4 + 2, "four samples in the legend");
+        assert_eq!(drawn.matches("<rect class=\"area").count(), 2 + 2, "one sample for each part that is drawn");
         // The plot is 520 - 104 - 62 = 354 wide, for a value of 100.
         assert!(drawn.contains("width=\"265.5\"") && drawn.contains("width=\"88.5\""), "{drawn}");
         assert!(!drawn.contains("NaN") && drawn.contains("&lt;1n1g&gt;"), "{drawn}");

@@ -77,7 +77,6 @@ impl Waterfall {
                     title { (part.tip) }
                     rect class="hit" x=(px(left - 4.0)) y=(px(top)) width=(px(right - left + 8.0)) height=(px(BAR)) {}
                     rect class={ "area " (part.class) } x=(px(left)) y=(px(top)) width=(px((right - left).max(1.0))) height=(px(BAR)) {}
-                    @if part.class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(right - left)) height=(px(BAR)) {} }
                 }
                 @let [low, high] = ends(part, *end).map(|end| x.at(end));
                 @if part.margin.is_some() { path class="whisker" d=(path([(low, top + BAR / 2.0), (high, top + BAR / 2.0)])) {} }

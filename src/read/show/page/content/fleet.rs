@@ -38,7 +38,7 @@ const STAGES: &str = "The time is that of the jobs of each round, without the ex
 const LOSSES: [(f64, &str, &str); 4] = [
     (0.05, "sound", "as the others"),
     (0.2, "overlapped", "5 to 20 % slower"),
-    (0.5, "waiting", "20 to 50 % slower"),
+    (0.5, "p5", "20 to 50 % slower"),
     (f64::INFINITY, "transfer", "more than half slower"),
 ];
 const FAILED: (&str, &str) = ("failed", "failed");

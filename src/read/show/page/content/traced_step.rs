@@ -94,13 +94,7 @@ fn chart(traced: &Traced) -> SpanChart {
     SpanChart {
         title: format!("{case}, iteration {}: {:.1} ms{more}", path.iteration, (end - begin) as f64 / 1e6),
         description: path.limited_by.clone().map_or_else(String::new, |limited_by| format!("limited by {limited_by}")),
-        kinds: Phase::ALL
-            .iter()
-            .copied()
-            .filter(|phase| phase.is_always())
-            .map(phase)
-            .chain([("waiting", "waiting")])
-            .collect(),
+        kinds: Phase::ALL.iter().copied().map(phase).chain([("waiting", "waiting"), ("other", "other")]).collect(),
         rows,
         end: (end - begin) as f64 / 1e6,
         unit: "ms",
