@@ -50,7 +50,8 @@ pub fn count_drawn(page: &str, tag: &str) -> usize {
 }
 
 /// Script that returns a frame's page width, and reports if its script has finished, what is shown under the pointer,
-/// if a name was executed, which blocks are side by side, and which labels a drawing cuts off.
+/// if a name was executed, which blocks are side by side, how many tables are narrower than their column, and which labels
+/// a drawing cuts off.
 pub const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
     const ready = Number(root.dataset.ready), mark = page.querySelector('.hit'); \
     mark.dispatchEvent(new frame.contentWindow.PointerEvent('pointermove', { bubbles: true, clientX: 60, clientY: 60 })); \
@@ -63,6 +64,7 @@ pub const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = 
         .map((article) => [article.previousElementSibling, article].map((block) => block.firstChild.textContent)), \
     beside: [...page.querySelectorAll('.beside')].filter((article) => { const table = article.querySelector('.table'); \
         return article.querySelector('figure').getBoundingClientRect().right < table.getBoundingClientRect().left; }).length, \
+    narrow: [...page.querySelectorAll('.wide')].filter((wide) => wide.firstChild.offsetWidth < wide.clientWidth - 1).length, \
     clipped: [...page.querySelectorAll('figure > svg text')].filter((text) => { const label = text.getBoundingClientRect(); \
         const drawing = text.closest('figure > svg').getBoundingClientRect(); \
         return label.left < drawing.left - 1 || label.right > drawing.right + 1 || label.bottom > drawing.bottom + 1; }) \

@@ -22,6 +22,9 @@ const LINE: usize = 64;
 /// Maximum number of charts below each other in a column.
 const CHARTS: usize = 2;
 
+/// Maximum number of hosts of a matrix in a column.
+const HOSTS: usize = 12;
+
 /// Maximum number of rows of a transposed table.
 const FEW: usize = 3;
 
@@ -82,7 +85,8 @@ fn fits(block: &Block) -> bool {
 
 fn needs_the_width(chart: &Chart) -> bool {
     match chart {
-        Chart::StepTimes(_) | Chart::Spans(_) | Chart::Matrix(_) => true,
+        Chart::StepTimes(_) | Chart::Spans(_) => true,
+        Chart::Matrix(chart) => chart.names.len() > HOSTS,
         Chart::Lines(_) | Chart::Bars(_) | Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => false,
     }
 }
@@ -123,6 +127,7 @@ fn turned_width(table: &Table) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::show::page::charts::matrix::MatrixChart;
     use crate::read::show::page::charts::waterfall::Waterfall;
 
     fn chart() -> Chart {
@@ -164,6 +169,19 @@ mod tests {
         ] {
             assert_eq!(layouts(&blocks), expected);
         }
+    }
+
+    #[test]
+    fn matrix_of_few_hosts_is_paired() {
+        let matrix = |hosts: usize| {
+            let [title, description] = [const { String::new() }; 2];
+            let names = vec![String::new(); hosts];
+            let chart = MatrixChart { title, description, names, kinds: Vec::new(), cells: Vec::new() };
+            Block { charts: vec![vec![Chart::Matrix(chart)]], ..Block::new("pairs", "") }
+        };
+        let stages = || block(0, table(3, 3));
+        assert_eq!(layouts(&[matrix(8), stages()]), [BlockLayout::Half; 2]);
+        assert_eq!(layouts(&[matrix(64), stages()]), [BlockLayout::Whole; 2]);
     }
 
     #[test]
