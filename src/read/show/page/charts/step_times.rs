@@ -26,7 +26,8 @@ pub struct StepTimes {
     pub usual: f64,
     /// Outliers after warm-up: iteration, counted from 1, and milliseconds.
     pub outliers: Vec<(usize, f64)>,
-    /// Ends of the axis in milliseconds, shared by the runs of a case; longer steps are marked at the upper end.
+    /// Ends of the axis in milliseconds, from the measured iterations of all runs of a case; longer steps are marked at
+    /// the upper end.
     pub domain: [f64; 2],
 }
 
@@ -92,24 +93,33 @@ impl StepTimes {
         // Iteration n fills the n-th of equal slots.
         let start = |iteration: usize| frame.left + (iteration as f64 - 1.0) * width;
         let middle = |range: &IterationRange| (start(range.first) + start(range.last + 1)) / 2.0;
-        let upper = self.ranges.iter().map(|range| (middle(range), y.at(range.longest)));
-        let lower = self.ranges.iter().rev().map(|range| (middle(range), y.at(range.shortest)));
-        let line = self.ranges.iter().map(|range| (middle(range), y.at(range.middle)));
+        let warmup = self.ranges.partition_point(|range| range.first <= self.warmup);
+        let (before, measured) = self.ranges.split_at(warmup);
+        let draw = |class: &str, ranges: &[IterationRange]| {
+            let upper = ranges.iter().map(|range| (middle(range), y.at(range.longest)));
+            let lower = ranges.iter().rev().map(|range| (middle(range), y.at(range.shortest)));
+            let line = ranges.iter().map(|range| (middle(range), y.at(range.middle)));
+            html! {
+                path class={ "band " (class) } d=(path(upper.chain(lower))) {}
+                path class={ "middle-line " (class) } d=(path(line)) {}
+            }
+        };
+        let axis = if self.warmup > 0 { "iteration (gray: warm-up)" } else { "iteration" };
         let content = html! {
             @if self.warmup > 0 {
                 rect class="warmup" x=(px(frame.left)) y=(px(frame.top)) width=(px(start(self.warmup + 1) - frame.left)) height=(px(frame.bottom - frame.top)) {}
             }
             (frame.y_axis(&y, "ms", number))
-            (frame.x_axis(&[], ""))
+            (frame.x_axis(&[], axis))
             text class="tick" x=(px(frame.left)) y=(px(frame.bottom + 15.0)) { "1" }
             text class="tick end" x=(px(frame.right)) y=(px(frame.bottom + 15.0)) { (self.iterations) }
-            path class={ "band " (color(self.style)) } d=(path(upper.chain(lower))) {}
+            (draw("reference", before))
+            (draw(&color(self.style), measured))
             path class="usual" d=(path([(start(self.warmup + 1), y.at(self.usual)), (frame.right, y.at(self.usual))])) {}
-            path class={ "middle-line " (color(self.style)) } d=(path(line)) {}
             @for (iteration, time) in self.outliers.iter().take(MARKS) {
                 (outlier(start(*iteration) + width / 2.0, y.at(*time), *time > self.domain[1]))
             }
-            @for range in self.ranges.iter().filter(|range| range.longest > self.domain[1] && range.first <= self.warmup) {
+            @for range in before.iter().filter(|range| range.longest > self.domain[1]) {
                 path class="beyond" d=(triangle(middle(range), frame.top)) {}
             }
             @for range in &self.ranges {
@@ -199,6 +209,7 @@ mod tests {
         let drawn = chart.drawing().figure().into_string();
         assert!(drawn.len() < 40_000 && !drawn.contains("NaN"), "{}", drawn.len());
         assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the color is its result's");
+        assert!(drawn.contains("\"middle-line reference\"") && drawn.contains(">iteration (gray: warm-up)<"));
         let empty = StepTimes { ranges: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..chart };
         assert!(!empty.drawing().figure().into_string().contains("=\"NaN"));
     }

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::host::telemetry::{Series, throttle_reasons};
 use ringmark_core::host::{Quantity, Telemetry};
+use ringmark_core::number_text::count;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, Shade};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
@@ -155,10 +156,21 @@ fn ends(unit: &str, [low, high]: [f64; 2]) -> [Option<f64>; 2] {
     if unit == "%" { [Some(0.0), Some(100.0)] } else { [Some(narrow).filter(|narrow| low > *narrow), None] }
 }
 
+/// Returns the times of the iterations. The axis ends at the longest measured time, and cuts off warm-up.
 fn iterations(measured: &Measured) -> Option<LineChart> {
+    let (timed, warmup) = (measured.figures.timed, measured.figures.warmup);
     let times = measured.figures.iteration_times().into_iter().enumerate();
-    let values = binned(times.map(|(index, time)| ((index + 1) as f64, 1e3 * time.0)), measured.figures.timed);
-    lines("Time of an iteration", "ms", vec![line("all ranks", 0, values, "ms")])
+    let times: Vec<(f64, f64)> = times.map(|(index, time)| ((index + 1) as f64, 1e3 * time.0)).collect();
+    let mut line = line("all ranks", 0, binned(times.iter().copied(), timed), "ms");
+    let counted = binned(times.iter().skip(warmup).copied(), timed);
+    let longest = counted.into_iter().map(|(_, time)| time).reduce(f64::max).unwrap_or(f64::INFINITY);
+    line.points.iter_mut().for_each(|point| point.y = point.y.min(longest));
+    let shade = Shade { ends: [0.0, warmup as f64], tip: format!("warm-up: {}", count(warmup, "iteration")) };
+    Some(LineChart {
+        shades: vec![shade].into_iter().filter(|_| warmup > 0).collect(),
+        shade_name: "warm-up, cut off at the longest measured time",
+        ..lines("Time of an iteration", "ms", vec![line])?
+    })
 }
 
 /// Returns `None` if no host has readings of the quantity, or if it is constant.
