@@ -45,6 +45,47 @@ fn file_name_selects_the_format() {
 }
 
 #[test]
+fn title_is_shown_once() {
+    for (folder, title) in [
+        ("cpu-2-cores", "ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU"),
+        ("cpu-2-cores", "cpu-2-cores"),
+        ("score-2-cores", "score-2-cores"),
+    ] {
+        let page = page(&committed(folder));
+        let headings: Vec<&str> = page.split("<h").filter(|text| text.starts_with(['1', '2', '3'])).collect();
+        let headings = headings.iter().map(|text| text.split("</h").next().expect("its end"));
+        assert_eq!(headings.filter(|text| text.ends_with(title)).count(), 1, "{title}");
+    }
+}
+
+#[test]
+fn legend_has_the_parts_that_are_drawn() {
+    let entry = |name: &str| format!("</svg> {name}</li>");
+    let alone = Folder::new();
+    alone.run(&record("1n1g", 1, 0.5));
+    let (alone, two) = (page(&alone.path()), page(&committed("cpu-2-cores")));
+    for name in ["waiting", "transfer"] {
+        assert!(!alone.contains(&entry(name)) && two.contains(&entry(name)), "{name}");
+    }
+    assert!(two.contains(".area.waiting, .waiting > .area { fill: url(#hatch); }"), "one fill for bars and samples");
+}
+
+#[test]
+fn warmup_does_not_scale_the_charts() {
+    let page = page(&committed("cpu-2-cores"));
+    let chart = page.split("<figcaption>Time of an iteration</figcaption>").nth(1).expect("the chart");
+    let chart = chart.split("</figure>").next().expect("its end");
+    assert!(chart.contains("</svg> warm-up, cut off at the longest measured time</li>"), "{chart}");
+    // The first iteration took longer than the axis shows.
+    let ticks: Vec<&str> =
+        chart.split("class=\"tick end\"").skip(1).map(|text| text.split(['>', '<']).nth(1).expect("a tick")).collect();
+    expect![[r#"["1,100", "1,150", "1,200"] all ranks, up to iteration 1: 1420.7 ms"#]].assert_eq(&format!(
+        "{ticks:?} {}",
+        chart.split("<title>").nth(3).expect("a tip").split('<').next().expect("its end")
+    ));
+}
+
+#[test]
 fn networks_never_share_a_chart() {
     let folder = small_folder();
     for (case, step) in [("1n1g", 0.125), ("1n2g", 0.25)] {

@@ -45,7 +45,6 @@ pub fn html(document: &Document) -> String {
             body {
                 (patterns())
                 header {
-                    p class="eyebrow" { "ringmark report" }
                     h1 { "Report of " (document.title) }
                     @for line in &document.provenance { p class="what" { (line) } }
                     @if !document.links.is_empty() {

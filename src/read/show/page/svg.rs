@@ -7,7 +7,7 @@ use ringmark_core::untrusted_text::printable;
 use crate::read::analyze::assessment::Trust;
 use crate::read::show::numbers::marked;
 use crate::read::show::page::charts::frame::{Drawing, LegendEntry, px};
-use crate::read::show::page::document::{Document, Figure, Headline, Section};
+use crate::read::show::page::document::{Document, Figure, Headline, Section, Subject};
 
 const STYLE: &str = concat!(
     include_str!("charts/colors.css"),
@@ -39,10 +39,9 @@ pub fn svg(document: &Document) -> String {
     let mut canvas = Canvas { y: MARGIN, content: Vec::new() };
     let first = panels.first().map(|(_, drawing)| format!("{}: ", drawing.title)).unwrap_or_default();
     canvas.line("heading", &format!("{first}{}", document.title));
-    let (is_empty, description) = (panels.is_empty(), describe(&panels));
+    let (is_empty, description) = (panels.is_empty(), describe(document, &panels));
     for (section, drawing) in panels {
-        canvas.notes(&section.title);
-        canvas.notes(&section.note);
+        heading(document, section).iter().for_each(|text| canvas.notes(text));
         canvas.drawing(drawing);
     }
     if let [headline] = &document.headlines[..] {
@@ -91,8 +90,20 @@ fn caveats(headlines: &[Headline]) -> Vec<String> {
     unreliable.map(|it| name(it) + &Trust::Unreliable.with_reasons(&it.reasons)).collect()
 }
 
-fn describe(panels: &[(&Section, Drawing)]) -> String {
-    let panel = |(section, drawing): &(&Section, Drawing)| format!("{}: {}", section.title, drawing.description);
+/// Returns the title and note of a section, or those of the headline that it does not repeat.
+fn heading<'a>(document: &'a Document, section: &'a Section) -> [&'a str; 2] {
+    match document.headlines.first() {
+        Some(headline) if section.subject == Subject::Runs && section.note.is_empty() => {
+            [&headline.name, &headline.what]
+        }
+        _ => [&section.title, &section.note],
+    }
+}
+
+fn describe(document: &Document, panels: &[(&Section, Drawing)]) -> String {
+    let panel = |(section, drawing): &(&Section, Drawing)| {
+        format!("{}: {}", heading(document, section)[0], drawing.description)
+    };
     panels.iter().map(panel).collect::<Vec<_>>().join("; ")
 }
 

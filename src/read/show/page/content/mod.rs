@@ -66,7 +66,16 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link], recor
     let by_size = batch_sizes::tables(results);
     let trained = batch_sizes::sections(Workload::Training, &by_size, published);
     let scored = batch_sizes::sections(Workload::Inference, &by_size, published);
-    let of_settings = settings.iter().map(|setting| section(setting, published));
+    let title = results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut headlines = headline::headlines(results, &settings, &by_size);
+    headlines.extend(records.headlines);
+    // The page's title is not repeated.
+    for headline in headlines.iter_mut().filter(|headline| headline.name == title) {
+        headline.name = std::mem::take(&mut headline.what);
+    }
+    let is_titled =
+        |setting: &Setting| settings.len() == 1 && headlines.iter().any(|it| it.name.starts_with(&setting.title));
+    let of_settings = settings.iter().map(|setting| section(setting, published, is_titled(setting)));
     // The parameter that a sweep varies comes first.
     let is_scaling = by_size.iter().any(PageTable::is_scaling);
     let mut sections: Vec<Section> = match is_scaling {
@@ -77,10 +86,10 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link], recor
     sections.extend(records.sections);
     sections.extend(environment::section(results));
     Document {
-        title: results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", "),
+        title,
         provenance: results.iter().filter_map(|result| provenance(result, results.len() > 1)).collect(),
         links: links.to_vec(),
-        headlines: headline::headlines(results, &settings, &by_size).into_iter().chain(records.headlines).collect(),
+        headlines,
         findings: not_comparable(results).into_iter().chain(findings(results)).collect(),
         sections,
     }
@@ -108,7 +117,8 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join(" \u{b7} "))
 }
 
-fn section(setting: &Setting, published: bool) -> Section {
+/// Returns the section of a setting; `is_titled` if a headline has its conditions.
+fn section(setting: &Setting, published: bool, is_titled: bool) -> Section {
     let mut blocks = scaling::strategies(setting);
     blocks.push(scaling::block(setting, published));
     blocks.extend(split::block(setting));
@@ -120,7 +130,11 @@ fn section(setting: &Setting, published: bool) -> Section {
     blocks.extend(iterations::blocks(setting));
     blocks.extend(telemetry::blocks(setting));
     blocks.extend(ranks::blocks(setting));
-    Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }
+    let [title, note] = match is_titled {
+        true => ["Training".to_owned(), String::new()],
+        false => [&setting.title, &setting.note].map(String::clone),
+    };
+    Section { subject: Subject::Runs, title, note, blocks }
 }
 
 /// Returns a finding if results are shown together that `ringmark diff` refuses to compare.
