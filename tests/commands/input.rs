@@ -374,7 +374,6 @@ fn report_lists_foreign_load_once_as_unreliable() {
     let report = succeeds(ringmark("report").arg(folder.path()));
     let (findings, _) = report.split_once("\nReading and decoding\n").expect(&report);
     expect![[r#"
-        first
         Reading and decoding, 1 host: 1 RecordIO file with index
 
         - Unreliable: busy machine
