@@ -37,6 +37,7 @@ use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::measure::trace::{Profiles, TracedRun, Tracer};
 use crate::model;
 use crate::model::network::Mode;
+use crate::model::flat_parameters::WeightMemory;
 use crate::model::networks::NetworkOptions;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 
@@ -99,6 +100,7 @@ impl Inference {
             init: config.init.as_deref(),
             dtype: config.dtype,
             layout,
+            memory: WeightMemory::Whole,
         };
         let model = PreparedModel::new(&request, session.device())?;
         model.round()?;

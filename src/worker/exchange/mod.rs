@@ -36,10 +36,19 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::step_timer::WeightWait;
 
+/// Function that takes a range of the flat weights, and their values.
+pub type WeightTaker<'a> = dyn FnMut(&Range<usize>, &Tensor) -> Result<()> + 'a;
+
+/// Function that passes all initial weights to a taker, range after range, from the last to the first.
+pub type InitialWeights<'a> = dyn Fn(&mut WeightTaker) -> Result<()> + 'a;
+
 /// Trained parameters.
-pub struct Parameters {
-    /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients.
+pub struct Parameters<'a> {
+    /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients; empty with
+    /// `initial`.
     pub weights: Tensor,
+    /// Initial weights for a strategy whose ranks hold parts of them. All ranks call it together.
+    pub initial: Option<&'a InitialWeights<'a>>,
     /// Copy of them in the type of convolutions and products, if that is not fp32.
     pub rounded: Option<Tensor>,
     /// Tensors of the model in that order: leaves of autograd, contiguous in flat memory of their type.
@@ -130,7 +139,7 @@ pub trait GradientExchange {
 
     /// Calls `visit` on every rank with all weights, range after range of the flat weights, if the ranks hold parts of them;
     /// returns false otherwise. All ranks call this together, between two steps.
-    fn visit_weights(&mut self, _visit: &mut dyn FnMut(&Range<usize>, &Tensor) -> Result<()>) -> Result<bool> {
+    fn visit_weights(&mut self, _visit: &mut WeightTaker) -> Result<bool> {
         Ok(false)
     }
 

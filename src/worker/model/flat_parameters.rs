@@ -23,19 +23,36 @@ pub struct FlatParameters {
     layout: Layout,
 }
 
+/// Memory of the flat weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightMemory {
+    /// All of them.
+    Whole,
+    /// None: the parameters have shapes and types only, until the exchange places them.
+    Sharded,
+}
+
 impl FlatParameters {
-    /// Moves the parameters of `tensors` into flat memory; the model keeps using them.
+    /// Makes the parameters of `tensors` views of flat memory, which is zero; the model keeps using them.
     ///
     /// With `compute`, the type of an autocast, the model's convolutions and products use a rounded copy: one call
     /// instead of autocast's rounding of each weight, and gradients are not kept in both types. `tensors` always refers
     /// to the fp32 values.
-    pub fn new(tensors: &mut NamedTensors, layout: Layout, compute: Option<Kind>) -> Result<FlatParameters> {
+    pub fn new(
+        tensors: &mut NamedTensors,
+        layout: Layout,
+        compute: Option<Kind>,
+        memory: WeightMemory,
+    ) -> Result<FlatParameters> {
         let _no_gradient = tch::no_grad_guard();
         // Backward traverses the model from its end to its beginning.
         let parameters: Vec<Tensor> =
             tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
-        let (length, device) = (tensors.elements() as i64, tensors.device());
-        let zeros = |kind| Tensor::f_zeros([length], (kind, device));
+        let length = match memory {
+            WeightMemory::Whole => tensors.elements(),
+            WeightMemory::Sharded => 0,
+        };
+        let zeros = |kind| Tensor::f_zeros([length as i64], (kind, tensors.device()));
         let mut flat = FlatParameters {
             weights: zeros(Kind::Float)?,
             rounded: compute.map(zeros).transpose()?,
@@ -43,10 +60,13 @@ impl FlatParameters {
             parameters,
             layout,
         };
-        let exact = flat.views(&flat.weights)?;
-        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded)).transpose()?;
+        let views = |weights: &Tensor| match memory {
+            WeightMemory::Whole => flat.views(weights),
+            WeightMemory::Sharded => flat.shapes(weights.kind()),
+        };
+        let exact = views(&flat.weights)?;
+        let rounded = flat.rounded.as_ref().map(views).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
-            view.shallow_clone().f_copy_(&named.tensor)?;
             // Autocast keeps tensors fp32 that no convolution or product uses: vectors, and a transformer's embeddings.
             let is_rounded = matches!(view.dim(), 2 | 4) && named.role != Role::Embedding;
             let used = rounded.as_ref().filter(|_| is_rounded).map_or(&view, |rounded| &rounded[index]);
@@ -54,6 +74,17 @@ impl FlatParameters {
             named.tensor = view;
         }
         Ok(flat)
+    }
+
+    /// Moves the parameters of `tensors` with their values into flat memory.
+    #[cfg(test)]
+    pub fn with_values(tensors: &mut NamedTensors, layout: Layout, compute: Option<Kind>) -> FlatParameters {
+        let values: Vec<Tensor> = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
+        let flat = FlatParameters::new(tensors, layout, compute, WeightMemory::Whole).expect("memory");
+        for (named, values) in tensors.parameters.iter().zip(&values) {
+            named.tensor.detach().copy_(values);
+        }
+        flat
     }
 
     /// Rounds the weights for the next forward pass, unless the compute type is fp32.
@@ -92,17 +123,32 @@ impl FlatParameters {
     fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>> {
         let mut offset = 0;
         let view = |parameter: &Tensor| {
-            let range = flat.f_narrow(0, offset, parameter.numel() as i64)?;
-            offset += parameter.numel() as i64;
-            let shape = parameter.size();
-            Ok(match (self.layout, &shape[..]) {
-                (Layout::Nhwc, &[output, input, height, width]) => {
-                    range.f_view([output, height, width, input])?.f_permute([0, 3, 1, 2])?
-                }
-                _ => range.f_view(&shape[..])?,
-            })
+            let length = parameter.numel() as i64;
+            let range = flat.f_narrow(0, offset, length)?;
+            offset += length;
+            self.view(parameter, &range)
         };
         self.parameters.iter().map(view).collect()
+    }
+
+    /// Returns a tensor of this type with the shape and the strides of each parameter. They share memory, which is never
+    /// accessed.
+    fn shapes(&self, kind: Kind) -> Result<Vec<Tensor>> {
+        let largest = self.parameters.iter().map(Tensor::numel).max().unwrap_or(0);
+        let shared = Tensor::f_empty([largest as i64], (kind, self.weights.device()))?;
+        let shape = |parameter: &Tensor| self.view(parameter, &shared.f_narrow(0, 0, parameter.numel() as i64)?);
+        self.parameters.iter().map(shape).collect()
+    }
+
+    /// Returns the view of `parameter` in `range`, its elements in flat memory.
+    pub fn view(&self, parameter: &Tensor, range: &Tensor) -> Result<Tensor> {
+        let shape = parameter.size();
+        Ok(match (self.layout, &shape[..]) {
+            (Layout::Nhwc, &[output, input, height, width]) => {
+                range.f_view([output, height, width, input])?.f_permute([0, 3, 1, 2])?
+            }
+            _ => range.f_view(&shape[..])?,
+        })
     }
 }
 
@@ -125,8 +171,9 @@ mod tests {
         let _generator = seeded(1);
         let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
         let model = networks::build(Model::Resnet50V1b, NetworkOptions::default(), &mut tensors);
+        tensors.initialize();
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
-        let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
+        let flat = FlatParameters::with_values(&mut tensors, layout, compute);
         (tensors, model, flat, before)
     }
 

@@ -167,13 +167,15 @@ pub struct NamedTensor {
 
 /// Tensors of a model, each list in the order of the model's definition.
 pub struct NamedTensors {
-    /// Trained tensors.
+    /// Trained tensors. They share one element in memory until [`FlatParameters`](crate::model::flat_parameters) places
+    /// them: a network may be larger than the machine.
     pub parameters: Vec<NamedTensor>,
+    /// Distribution of the initial values of each parameter, and the shape of its layer's weight.
+    initial: Vec<(Initializer, Vec<i64>)>,
     /// Running statistics of batch normalization.
     pub buffers: Vec<NamedTensor>,
     source: Source,
     device: Device,
-    is_initialized: bool,
     /// Unit of the next parameters; `None` if the network began none.
     unit: Option<usize>,
     /// Unit whose weights later units also use.
@@ -182,24 +184,37 @@ pub struct NamedTensors {
 }
 
 impl NamedTensors {
-    /// Creates an empty list whose tensors are created on `device`. The CPU draws the values, so that a seed gives the
-    /// same weights on every device.
+    /// Creates an empty list whose tensors are created on `device`.
     pub fn new(source: Source, device: Device) -> NamedTensors {
         NamedTensors {
             parameters: Vec::new(),
+            initial: Vec::new(),
             buffers: Vec::new(),
             source,
             device,
-            is_initialized: true,
             unit: None,
             kept_unit: None,
             provider: Provider::default(),
         }
     }
 
-    /// Creates an empty list for names and shapes only; its tensors are not initialized.
-    pub fn without_values(source: Source) -> NamedTensors {
-        NamedTensors { is_initialized: false, ..NamedTensors::new(source, Device::Cpu) }
+    /// Draws the initial values of one parameter after the other, in host memory, and calls `take` with the parameter's
+    /// index and its values. The CPU draws them, so that a seed gives the same weights on every device.
+    pub fn draw(&self, mut take: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+        let parameters = self.parameters.iter().zip(&self.initial).enumerate();
+        parameters
+            .map(|(index, (named, (initializer, weight)))| take(index, initializer.values(&named.tensor.size(), weight)))
+            .collect()
+    }
+
+    /// Gives every parameter memory of its own with initial values.
+    #[cfg(test)]
+    pub fn initialize(&self) {
+        let set = |index: usize, values: Tensor| {
+            self.parameters[index].tensor.shallow_clone().set_data(&values);
+            Ok(())
+        };
+        self.draw(set).expect("values");
     }
 
     /// Begins a unit with the next parameters.
@@ -287,12 +302,9 @@ impl NamedTensors {
     }
 
     fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], initializer: Initializer) -> Tensor {
-        let tensor = match self.is_initialized {
-            true => initializer.values(shape, weight).to_device(self.device),
-            // One element in memory: a network may be larger than the machine.
-            false => Tensor::empty([] as [i64; 0], (Kind::Float, self.device)).expand(shape, false),
-        };
-        let tensor = tensor.set_requires_grad(true);
+        let one = Tensor::empty([] as [i64; 0], (Kind::Float, self.device));
+        let tensor = one.expand(shape, false).set_requires_grad(true);
+        self.initial.push((initializer, weight.to_vec()));
         let unit = self.unit.unwrap_or(0);
         self.parameters.push(NamedTensor { name: name.to_owned(), role, unit, tensor: tensor.shallow_clone() });
         tensor

@@ -1,15 +1,16 @@
 //! A network ready to compute: weights in flat memory, in the layout and precision of the run. Shared by training and
 //! inference.
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::score::RectifiedConvolutions;
 use ringmark_core::dimension::{Dtype, Layout, Model};
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::shim::WeightProvider;
-use crate::model::flat_parameters::FlatParameters;
+use crate::model::flat_parameters::{FlatParameters, WeightMemory};
 use crate::model::layers;
 use crate::model::network::{Mode, NamedTensors, Network};
 use crate::model::networks::{self, NetworkOptions};
@@ -25,6 +26,7 @@ pub struct ModelRequest<'a> {
     pub init: Option<&'a Path>,
     pub dtype: Dtype,
     pub layout: Layout,
+    pub memory: WeightMemory,
 }
 
 pub struct PreparedModel {
@@ -42,12 +44,36 @@ impl PreparedModel {
         tch::manual_seed(request.seed);
         let mut tensors = NamedTensors::new(request.model.facts().source, device);
         let network = networks::build(request.model, request.options, &mut tensors);
+        let precision = Precision::new(request.dtype, device)?;
+        let mut flat = FlatParameters::new(&mut tensors, request.layout, precision.compute(), request.memory)?;
+        if request.memory == WeightMemory::Whole {
+            let _no_gradient = tch::no_grad_guard();
+            tensors.draw(|index, values| Ok(tensors.parameters[index].tensor.shallow_clone().f_copy_(&values)?))?;
+        } else if request.init.is_some() {
+            let whole = Tensor::f_zeros([tensors.elements() as i64], (Kind::Float, Device::Cpu))?;
+            flat.replace(whole, &mut tensors)?;
+        }
         let load = |path| weights_file::load(path, &tensors, request.model.facts().source_name);
         let training_state = request.init.map(load).transpose()?.unwrap_or_default();
-        let precision = Precision::new(request.dtype, device)?;
-        let flat = FlatParameters::new(&mut tensors, request.layout, precision.compute())?;
         let only_unit = tensors.only_unit();
         Ok(PreparedModel { network, only_unit, tensors, flat, training_state, precision })
+    }
+
+    /// Calls `take` with one parameter after the other: its range of the flat weights, and its initial values there, in
+    /// host memory. They are those of the file, or drawn for this call.
+    pub fn visit_initial_weights(&self, mut take: impl FnMut(&Range<usize>, &Tensor) -> Result<()>) -> Result<()> {
+        let _no_gradient = tch::no_grad_guard();
+        let is_loaded = self.flat.weights.numel() > 0;
+        let mut end = self.tensors.elements();
+        self.tensors.draw(|index, drawn| {
+            let named = &self.tensors.parameters[index];
+            let values = if is_loaded { &named.tensor } else { &drawn };
+            let range = end - values.numel()..end;
+            end = range.start;
+            let flat = Tensor::f_empty([range.len() as i64], (Kind::Float, Device::Cpu))?;
+            self.flat.view(values, &flat)?.f_copy_(values)?;
+            take(&range, &flat)
+        })
     }
 
     /// Frees the weights and lets `provider` provide those of each unit while it computes.

@@ -360,6 +360,7 @@ mod tests {
             let model = || {
                 let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
                 Decoder::new(&mut tensors, shape, false);
+                tensors.initialize();
                 tensors
             };
             let _generator = seeded(2);
@@ -385,6 +386,7 @@ mod tests {
         let model = || {
             let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
             Decoder::new(&mut tensors, &DecoderShape::GPT2_TINY, false);
+            tensors.initialize();
             tensors
         };
         let _generator = seeded(2);

@@ -90,7 +90,7 @@ impl<'a> GradientBench<'a> {
         heartbeat::enter(Stage::Connecting);
         let units = (0..lengths.len()).rev().collect();
         let parameters =
-            Parameters { weights, rounded: None, tensors, ready_from: ReadyFrom::Caller, units, kept_unit: None };
+            Parameters { weights, initial: None, rounded: None, tensors, ready_from: ReadyFrom::Caller, units, kept_unit: None };
         let exchange = strategy::new(&request(config), parameters, session)?;
         Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
     }

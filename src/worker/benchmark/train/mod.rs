@@ -15,7 +15,6 @@ mod step;
 mod timed_loop;
 mod work_load;
 
-use std::iter::once;
 use std::path::Path;
 use std::time::Instant;
 
@@ -37,7 +36,7 @@ use crate::data::batch::ReadRequest;
 use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
-use crate::exchange::{Parameters, strategy};
+use crate::exchange::{Parameters, WeightTaker, strategy};
 use crate::ffi::process::allocator;
 use crate::ffi::torch::shim;
 use crate::ffi::torch::stream::Stream;
@@ -47,6 +46,7 @@ use crate::job::kernels::{self, ChosenKernels};
 use crate::job::library_defaults;
 use crate::job::session::{RequestedLabel, ServerBody, Servers, Session, SessionRequest};
 use crate::model;
+use crate::model::flat_parameters::WeightMemory;
 use crate::model::networks::NetworkOptions;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 use crate::model::weights_file::TrainingState;
@@ -162,12 +162,15 @@ fn prepare(
     use_kernels: impl FnOnce() -> Result<ChosenKernels>,
 ) -> Result<(Step, Option<WorkDivision>, Option<SavedProgress>, ChosenKernels)> {
     let (world, device) = (session.world, session.device());
+    // A rank that measures its speed alone for `--work-load auto` computes with all weights.
+    let memory = match config.strategy.strategy.shards_weights() && config.work_load.is_none() {
+        true => WeightMemory::Sharded,
+        false => WeightMemory::Whole,
+    };
     // Only rank 0 needs the file; like the record, it is on that rank's host.
     let from_checkpoint = config.learning.from_checkpoint.as_deref();
-    let init = match from_checkpoint {
-        Some(path) => (world.rank() == 0).then_some(path),
-        None => config.init.as_deref(),
-    };
+    let is_reader = world.rank() == 0 || (from_checkpoint.is_none() && memory == WeightMemory::Whole);
+    let init = from_checkpoint.or(config.init.as_deref()).filter(|_| is_reader);
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = ModelRequest {
         model: config.model,
@@ -176,6 +179,7 @@ fn prepare(
         init,
         dtype: config.dtype,
         layout,
+        memory,
     };
     let load = Instant::now();
     if let Some(path) = from_checkpoint.filter(|_| world.rank() == 0) {
@@ -189,12 +193,20 @@ fn prepare(
 
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
-    agreement::copy_from_rank_0(once(&model.flat.weights).chain(model.statistics()), world)?;
+    let whole = Some(&model.flat.weights).filter(|_| memory == WeightMemory::Whole);
+    agreement::copy_from_rank_0(whole.into_iter().chain(model.statistics()), world)?;
+    let initial = |take: &mut WeightTaker| {
+        model.visit_initial_weights(|range, values| {
+            agreement::copy_from_rank_0([values], world)?;
+            take(range, values)
+        })
+    };
     // Before the first step, which `--work-load auto` times.
     let kernels = use_kernels()?;
     let division = work_load::divide(config, session, &model)?;
     let parameters = Parameters {
         weights: model.flat.weights.shallow_clone(),
+        initial: (memory == WeightMemory::Sharded).then_some(&initial),
         rounded: model.flat.rounded.as_ref().map(Tensor::shallow_clone),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
         ready_from: ReadyFrom::Backward,

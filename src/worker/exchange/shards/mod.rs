@@ -49,7 +49,7 @@ use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::gradients::ShardedGradients;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
 use crate::exchange::shards::weights::{GatheredWeights, Places};
-use crate::exchange::{ExchangeFacts, GradientExchange, Parameters, UpdateState};
+use crate::exchange::{ExchangeFacts, GradientExchange, Parameters, UpdateState, WeightTaker};
 use crate::ffi::group::GroupRank;
 use crate::ffi::torch::shim::WeightProvider;
 use crate::job::heartbeat;
@@ -90,7 +90,7 @@ enum Weights {
 impl Shards {
     /// Connects the ranks and hooks into backward. All ranks call this together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Shards> {
-        let Parameters { weights, rounded, tensors, ready_from, units, kept_unit } = parameters;
+        let Parameters { weights, initial, rounded, tensors, ready_from, units, kept_unit } = parameters;
         ensure!(ready_from == ReadyFrom::Backward, "sharded gradients come from backward");
         let _no_gradient = tch::no_grad_guard();
         let strategy = request.strategy.strategy;
@@ -135,7 +135,11 @@ impl Shards {
                 let bucket_of = buckets_of_units(&plan, &units);
                 let kind = rounded.map(|rounded| rounded.kind());
                 let places = Places { starts: weight_starts, bucket_of };
-                let gathered = GatheredWeights::new(&weights, &buckets, places, own, kind)?;
+                let mut gathered = GatheredWeights::new(&buckets, places, own, kind, session.device())?;
+                match initial {
+                    Some(visit) => visit(&mut |range, values| gathered.take(&buckets, range, values))?,
+                    None => gathered.take(&buckets, &(0..weights.numel()), &weights)?,
+                }
                 gathered.place(&plan, &tensors, &collectives.sums)?;
                 Weights::Sharded(Box::new(gathered))
             }
@@ -325,7 +329,7 @@ impl GradientExchange for Shards {
         }
     }
 
-    fn visit_weights(&mut self, visit: &mut dyn FnMut(&Range<usize>, &Tensor) -> Result<()>) -> Result<bool> {
+    fn visit_weights(&mut self, visit: &mut WeightTaker) -> Result<bool> {
         let mut exchange = self.exchange.lock();
         let is_sharded = matches!(exchange.weights, Weights::Sharded(_));
         if is_sharded {

@@ -74,20 +74,20 @@ pub fn places(lengths: &[usize], keeps_last: bool) -> (Vec<usize>, usize) {
 }
 
 impl GatheredWeights {
-    /// Copies this rank's parts of `weights`.
+    /// Creates this rank's parts of the weights, which are zero until [`take`](GatheredWeights::take).
     pub fn new(
-        weights: &Tensor,
         buckets: &[ShardedBucket],
         Places { starts, bucket_of }: Places,
         rank: GroupRank,
         rounded: Option<Kind>,
+        device: Device,
     ) -> Result<GatheredWeights> {
-        let parts = buckets.iter().map(|bucket| narrow(weights, &bucket.own_at(bucket.elements.start)));
-        let own = Tensor::f_cat(&parts.collect::<Result<Vec<_>>>()?, 0)?;
+        let length = buckets.last().map_or(0, |last| last.place.end);
+        let own = Tensor::f_zeros([length as i64], (Kind::Float, device))?;
         let places: Vec<Range<usize>> =
             starts.into_iter().zip(buckets).map(|(start, bucket)| start..start + bucket.length()).collect();
         let size = places.iter().map(|place| place.end).max().unwrap_or(0);
-        let zeros = |kind| Tensor::f_zeros([size as i64], (kind, weights.device()));
+        let zeros = |kind| Tensor::f_zeros([size as i64], (kind, device));
         Ok(GatheredWeights {
             own,
             states: vec![State::Absent; places.len()],
@@ -100,8 +100,21 @@ impl GatheredWeights {
             received: buckets.iter().map(|bucket| bucket.bytes_of_gather(rank)[1]).collect(),
             rounded: rounded.map(zeros).transpose()?,
             waits: Vec::new(),
-            device: weights.device(),
+            device,
         })
+    }
+
+    /// Copies this rank's parts of the weights in `range`.
+    pub fn take(&mut self, buckets: &[ShardedBucket], range: &Range<usize>, values: &Tensor) -> Result<()> {
+        for bucket in buckets {
+            let own = bucket.own_at(bucket.elements.start);
+            let (first, end) = (own.start.max(range.start), own.end.min(range.end));
+            if first < end {
+                let place = bucket.place.start + first - own.start..bucket.place.start + end - own.start;
+                narrow(&self.own, &place)?.f_copy_(&narrow(values, &(first - range.start..end - range.start))?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the network's tensors views of the places in `sums`, the memory of the exchange, or in the rounded copy.

@@ -350,6 +350,7 @@ mod tests {
                 let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
                 let kind = BatchNormKind { epsilon: 1e-3, fixed_scale: is_fixed };
                 let unit = ConvolutionNorm::new(&mut tensors, ["conv", "bn"], shape, Initializers::PYTORCH, kind);
+                tensors.initialize();
                 let _no_gradient = tch::no_grad_guard();
                 for named in &tensors.buffers {
                     named.tensor.shallow_clone().copy_(&random(&[16]).abs());

@@ -124,7 +124,7 @@ fn assert_all_near(what: &str, named: &[NamedTensor], values: &[Tensor], expecte
 #[test]
 fn decoders_have_the_source_parameters() {
     for (keyword, reference) in &golden().networks {
-        let mut tensors = NamedTensors::without_values(Source::HuggingFace);
+        let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
         Decoder::new(&mut tensors, shape(keyword), false);
         let built: Vec<_> = tensors.parameters.iter().map(|named| (named.name.as_str(), named.tensor.size())).collect();
         let expected: Vec<_> =
@@ -185,7 +185,7 @@ fn adamw_step_matches_the_source() {
     }));
     for (keyword, reference) in &golden.networks {
         let mut drawn = Drawn::new(keyword, reference, golden.tokens, Kind::Float, false);
-        let flat = FlatParameters::new(&mut drawn.tensors, Layout::Nhwc, None).expect("memory");
+        let flat = FlatParameters::with_values(&mut drawn.tensors, Layout::Nhwc, None);
         let before: Vec<Tensor> = drawn.tensors.parameters.iter().map(|named| named.tensor.copy()).collect();
         drawn.loss().backward();
         let gradients: Vec<Tensor> = flat.parameters.iter().map(|parameter| parameter.grad().flatten(0, -1)).collect();
@@ -210,7 +210,7 @@ fn recomputation_does_not_change_gradients() {
             let [kept, recomputed] = [false, true].map(|recompute| {
                 let mut drawn = Drawn::new(keyword, reference, golden.tokens, kind, recompute);
                 let flat = autocast.map(|element| {
-                    FlatParameters::new(&mut drawn.tensors, Layout::Nhwc, Some(element.kind())).expect("memory")
+                    FlatParameters::with_values(&mut drawn.tensors, Layout::Nhwc, Some(element.kind()))
                 });
                 if let Some(flat) = &flat {
                     flat.round().expect("a copy");
@@ -312,6 +312,7 @@ fn initial_values_follow_the_source() {
     for (keyword, residual) in [("gpt2-tiny", 0.01), ("llama-tiny", 0.02)] {
         let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
         Decoder::new(&mut tensors, shape(keyword), false);
+        tensors.initialize();
         for NamedTensor { name, tensor, .. } in &tensors.parameters {
             let (mean, deviation) = (tensor.mean(Kind::Float), tensor.std(false));
             let expected = match (tensor.dim(), name.ends_with("bias")) {

@@ -14,6 +14,7 @@ mod vgg;
 mod vision_transformer;
 
 use ringmark_core::dimension::{Model, ModelInput};
+use tch::Device;
 
 use crate::model::network::{NamedTensors, Network};
 use crate::model::networks::decoder::Decoder;
@@ -74,7 +75,7 @@ pub fn build(model: Model, options: NetworkOptions, tensors: &mut NamedTensors) 
 
 /// Returns the tensors of `model` for their names and shapes only.
 pub fn tensors(model: Model) -> NamedTensors {
-    let mut tensors = NamedTensors::without_values(model.facts().source);
+    let mut tensors = NamedTensors::new(model.facts().source, Device::Cpu);
     build(model, NetworkOptions::default(), &mut tensors);
     tensors
 }
