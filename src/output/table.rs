@@ -4,7 +4,7 @@
 #![allow(missing_docs)]
 
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
-use comfy_table::{CellAlignment, LineStyle};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle};
 use ringmark_core::untrusted_text::printable;
 
 /// Maximum length of a bar in Markdown.
@@ -12,6 +12,9 @@ const BAR: usize = 20;
 
 /// Minimum and maximum length of a bar on a terminal.
 const BARS: [usize; 2] = [8, 40];
+
+/// Maximum width of text that is never wrapped, such as names.
+const LONG: usize = 40;
 
 /// Color and shape of a series in all charts and tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,17 +118,22 @@ impl Table {
     /// Returns the indices of the columns for `width`: omits minor columns from the right until the table fits.
     fn fitting_columns(&self, width: usize) -> Vec<usize> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
-        while columns_of(&self.align(&shown)) > width {
+        while columns_of(&self.align(&shown, None)) > width {
             let Some(last) = shown.iter().rposition(|index| self.columns[*index].is_minor) else { break };
             shown.remove(last);
         }
         shown
     }
 
-    /// Returns the table for a terminal of `width` columns, with bars in the remaining space.
+    /// Returns the table for a terminal of `width` columns: omits minor columns and wraps long text if the table is too
+    /// wide, and draws bars in the remaining space.
     pub fn aligned(&self, width: usize) -> String {
-        let shown = self.align(&self.fitting_columns(width));
+        let columns = self.fitting_columns(width);
+        let shown = self.align(&columns, None);
         let used = columns_of(&shown);
+        if used > width {
+            return self.align(&columns, Some(width));
+        }
         let room = width.saturating_sub(used + 2).min(BARS[1]);
         let longest = self.longest_bar();
         if room < BARS[0] || longest <= 0.0 || self.bars.is_none() {
@@ -140,22 +148,30 @@ impl Table {
         shown.lines().enumerate().map(with_bar).collect::<Vec<_>>().join("\n")
     }
 
-    /// Aligns the columns, with units below the names.
-    fn align(&self, shown: &[usize]) -> String {
-        let shown = || shown.iter().map(|index| (*index, &self.columns[*index]));
-        let has_units = shown().any(|(_, column)| !column.unit.is_empty());
-        let header = |(_, Column { name, unit, .. }): (usize, &Column)| match has_units {
+    /// Aligns the columns with these indices, with units below the names. Columns of long text are wrapped at `width`.
+    fn align(&self, shown: &[usize], width: Option<usize>) -> String {
+        let columns = || shown.iter().map(|index| &self.columns[*index]);
+        let has_units = columns().any(|column| !column.unit.is_empty());
+        let header = |Column { name, unit, .. }: &Column| match has_units {
             true => format!("{name}\n{unit}"),
             false => name.clone(),
         };
-        let row = |row: &Row| shown().map(|(index, _)| cell(row, index)).collect::<Vec<_>>();
+        let row = |row: &Row| shown.iter().map(|index| cell(row, *index)).collect::<Vec<_>>();
         let mut table = comfy_table::Table::new();
         table.load_style(NOTHING.header_separator(LineStyle::none().fill('-')));
-        table.set_header(shown().map(header)).add_rows(self.rows.iter().map(row));
-        for ((index, column), (_, Column { is_text, .. })) in table.column_iter_mut().enumerate().zip(shown()) {
-            column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+        table.set_header(columns().map(header)).add_rows(self.rows.iter().map(row));
+        if let Some(width) = width {
+            let width = u16::try_from(width).unwrap_or(u16::MAX);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
+        for ((position, column), index) in table.column_iter_mut().enumerate().zip(shown) {
+            column.set_padding((if position == 0 { 0 } else { 2 }, 0));
+            let is_text = self.columns[*index].is_text;
             if !is_text {
                 column.set_cell_alignment(CellAlignment::Right);
+            }
+            if !is_text || self.rows.iter().all(|row| columns_of(&cell(row, *index)) <= LONG) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
         table.trim_fmt()
@@ -234,6 +250,8 @@ fn bar(share: f64, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -281,6 +299,22 @@ mod tests {
         assert_eq!(names(None), ["case", "low", "high", "speed"]);
         assert_eq!(names(Some(20)), ["case", "low", "speed"]);
         assert_eq!([names(Some(15)), names(Some(1))], [["case", "speed"]; 2]);
+    }
+
+    #[test]
+    fn long_text_of_a_wide_table_is_wrapped() {
+        let cells = ["link n1 - n2", "the job failed: no route to host: check the cable", "1,234"];
+        let headers = [("part", ""), ("evidence", ""), ("count", "")];
+        let table = Table::new(&headers, vec![cells.map(str::to_owned).to_vec()]).with_text(2);
+        expect![[r#"
+            part          evidence                                           count
+            ----------------------------------------------------------------------
+            link n1 - n2  the job failed: no route to host: check the cable  1,234"#]].assert_eq(&table.aligned(80));
+        expect![[r#"
+            part          evidence                       count
+            --------------------------------------------------
+            link n1 - n2  the job failed: no route to    1,234
+                          host: check the cable"#]].assert_eq(&table.aligned(50));
     }
 
     #[test]
