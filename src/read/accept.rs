@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+use ringmark_core::accept::limits::lowest_shares;
 use ringmark_core::accept::{Journal, Search, VERDICT, Verdict};
 use ringmark_core::shell;
 
@@ -16,7 +17,10 @@ pub fn verdict(folder: &Path, journal: &Journal) -> anyhow::Result<Verdict> {
     let file = folder.join(VERDICT);
     if file.exists() {
         let read = || -> anyhow::Result<Verdict> { Ok(serde_json::from_slice(&fs::read(&file)?)?) };
-        let verdict = read().with_context(|| file.display().to_string())?;
+        let mut verdict = read().with_context(|| file.display().to_string())?;
+        if verdict.lowest_shares.is_empty() {
+            verdict.lowest_shares = lowest_shares(&journal.header.fleet, &journal.measurements);
+        }
         let last = journal.measurements.iter().map(|measurement| measurement.round).max().unwrap_or(0);
         if verdict.rounds == last && verdict.hosts.len() == journal.header.fleet.len() {
             return Ok(verdict);

@@ -44,6 +44,9 @@ fn report_has_defects_first_then_hosts_and_pairs() {
     // The pair is drawn on both sides of the diagonal, with an outline.
     assert_eq!(page.matches("class=\"area critical\"").count(), 2);
     assert_eq!(page.matches("<g class=\"transfer\">").count(), 2, "more than half slower");
+    let long = succeeds(&mut ringmark("report results/accept-8-hosts/several"));
+    assert!(long.lines().all(|line| line.chars().count() <= 120), "{long}");
+    assert!(long.contains("; without accept-2, "), "the slower end of the link: {long}");
     let json = succeeds(ringmark("report --json").arg(&out));
     assert_eq!(serde_json::from_str::<Verdict>(&json).expect("a verdict"), verdict);
 }

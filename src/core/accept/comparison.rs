@@ -25,6 +25,7 @@ use crate::accept::fleet::{Metric, Stage};
 use crate::accept::verdict::Evidence;
 use crate::number_text::{count, four_digits, percent};
 use crate::stats::sequential::{Decision, SequentialTest};
+use crate::stats::summary::median;
 use crate::stats::typical::{PRIOR_WEIGHT, typical};
 use crate::stats::welch::student;
 
@@ -160,13 +161,14 @@ impl Comparison {
     /// Describes the values of a slow subject; `sum` is that of the test.
     pub fn evidence(&self, stage: Stage, metric: Metric, values: &[f64], sum: f64) -> Evidence {
         let (values, typical): (Vec<f64>, f64) = (values.iter().map(|value| value.exp()).collect(), self.center.exp());
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let value = median(&values).unwrap_or(f64::NAN);
         let text = format!(
-            "{metric} {} {} in {}, {} less than the typical {}",
-            four_digits(mean),
+            "{metric} {} {} ({}{}), {} less than the typical {}",
+            four_digits(value),
             metric.unit(),
+            if values.len() > 1 { "median of " } else { "" },
             count(values.len(), "measurement"),
-            percent(1.0 - mean / typical),
+            percent(1.0 - value / typical),
             four_digits(typical),
         );
         let chance = Some((-sum).exp().min(1.0));
@@ -220,8 +222,9 @@ mod tests {
             let (decision, sum) = found.decide(values);
             assert_eq!(decision, expected, "{host}: {sum}");
         }
-        let evidence = found.evidence(Stage::Alone, Metric::MatrixRate, &[2.9, 2.9], 7.0);
-        assert!(evidence.text.starts_with("matrix-rate 18.17 TFLOP/s in 2 measurements, 9."), "{}", evidence.text);
+        let evidence = found.evidence(Stage::Alone, Metric::MatrixRate, &[2.9, 2.95, 2.7], 7.0);
+        let text = "matrix-rate 18.17 TFLOP/s (median of 3 measurements), 9.";
+        assert!(evidence.text.starts_with(text), "{}", evidence.text);
         assert!(evidence.chance.is_some_and(|chance| (chance - 9.12e-4).abs() < 1e-5), "{evidence:?}");
     }
 }

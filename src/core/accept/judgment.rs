@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::accept::corruption::corrupt_hosts;
 use crate::accept::drift::drifts;
 use crate::accept::fleet::{Finding, FleetHost, Measurement, Outcome, Severity, Stage};
-use crate::accept::limits::{below_limits, below_peak};
+use crate::accept::limits::{below_limits, below_peak, lowest_shares};
 use crate::accept::search::Search;
 use crate::accept::search::state::{Problem, State};
 use crate::accept::verdict::{self, Cause, Drift, Evidence, Fitness, Judged, StageUse, Subject, Verdict, Warning};
@@ -104,6 +104,7 @@ fn judge(state: &State, drift: Vec<Drift>, findings: &[Finding], done: &[Measure
         drift,
         unfinished: state.unfinished.clone(),
         smallest_defect: state.smallest_defect(),
+        lowest_shares: lowest_shares(fleet, done),
         hosts,
         gpus,
         links,

@@ -15,6 +15,9 @@ use crate::stats::summary::median;
 /// Values of one metric in one stage on one kind of hardware.
 pub type Kind = (Stage, Metric, String);
 
+/// Medians by kind and hosts.
+pub type Medians<'a> = BTreeMap<Kind, BTreeMap<&'a [usize], f64>>;
+
 impl Criteria {
     /// Adds the typical values of an earlier acceptance as the reference.
     pub fn with_reference(mut self, journal: &Journal) -> Criteria {
@@ -23,8 +26,44 @@ impl Criteria {
     }
 }
 
+/// Metrics that describe a host, with the stage that measures them.
+pub const OF_HOST: [(Stage, Metric); 6] = [
+    (Stage::Alone, Metric::TrainingSpeed),
+    (Stage::Alone, Metric::MatrixRate),
+    (Stage::Alone, Metric::MemoryRate),
+    (Stage::Alone, Metric::InputSpeed),
+    (Stage::Alone, Metric::ColdInputSpeed),
+    (Stage::Pairs, Metric::LargeBandwidth),
+];
+
+/// Returns for each host the medians of [`OF_HOST`], of its own values or over its pairs, and their shares of the median
+/// of all hosts or pairs.
+pub fn of_hosts(hosts: usize, medians: &Medians) -> Vec<[Option<(f64, f64)>; OF_HOST.len()]> {
+    let mut all = vec![[None; OF_HOST.len()]; hosts];
+    for ((stage, metric, _), subjects) in medians {
+        let Some(index) = OF_HOST.iter().position(|of| *of == (*stage, *metric)) else { continue };
+        let Some(typical) = median(&subjects.values().copied().collect::<Vec<f64>>()) else { continue };
+        let mut own: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (hosts, value) in subjects {
+            hosts.iter().for_each(|host| own.entry(*host).or_default().push(*value));
+        }
+        for (host, values) in own {
+            all[host][index] = median(&values).map(|own| (own, own / typical));
+        }
+    }
+    all
+}
+
+/// Returns the lowest of these shares for each host.
+pub fn lowest_shares(fleet: &[FleetHost], done: &[Measurement]) -> Vec<Option<f64>> {
+    let lowest = |values: [Option<(f64, f64)>; OF_HOST.len()]| {
+        values.into_iter().flatten().map(|(_, share)| share).reduce(f64::min)
+    };
+    of_hosts(fleet.len(), &by_subject(fleet, done)).into_iter().map(lowest).collect()
+}
+
 /// Returns the median of each subject's values, by kind. Jobs of different hardware together have no kind.
-pub fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> BTreeMap<Kind, BTreeMap<&'a [usize], f64>> {
+pub fn by_subject<'a>(fleet: &[FleetHost], done: &'a [Measurement]) -> Medians<'a> {
     let mut all: BTreeMap<Kind, BTreeMap<&[usize], Vec<f64>>> = BTreeMap::new();
     for done in done {
         let Some((first, others)) = done.job.hosts.split_first() else { continue };

@@ -9,6 +9,7 @@ use crate::accept::fleet::{JobTime, Measurement, Metric, Stage};
 use crate::dimension::Seconds;
 use crate::keyword_enum;
 use crate::number_text::count;
+use crate::stats::summary::median;
 
 /// Name of the file.
 pub const VERDICT: &str = "accept.json";
@@ -81,7 +82,7 @@ pub enum Subject {
 
 impl Verdict {
     /// Returns the fit hosts that no unfit link connects, and the other fit hosts, each with one of its unfit links. Hosts
-    /// with the most unfit links are left out first.
+    /// with the most unfit links are left out first; of these, the slowest one.
     pub fn usable_together(&self) -> (Vec<usize>, Vec<(usize, &Judged)>) {
         let has_unfit_gpu = |host: usize| {
             let mut unfit = self.gpus.iter().filter(|gpu| gpu.fitness == Fitness::Unfit);
@@ -99,8 +100,13 @@ impl Verdict {
         }
         while !links.is_empty() {
             let is_of = |host: usize| move |(one, other, _): &&(usize, usize, &Judged)| [*one, *other].contains(&host);
-            // Of equal hosts the last one, so that the first hosts keep their places.
-            let worst = usable.iter().copied().max_by_key(|host| links.iter().filter(is_of(*host)).count());
+            let count = |host: &usize| links.iter().filter(is_of(*host)).count();
+            let share = |host: &usize| self.lowest_shares.get(*host).copied().flatten().unwrap_or(1.0);
+            // Of equal hosts the last one.
+            let worst = usable
+                .iter()
+                .copied()
+                .max_by(|one, other| count(one).cmp(&count(other)).then(share(other).total_cmp(&share(one))));
             let Some((host, (.., link))) = worst.and_then(|host| Some((host, *links.iter().find(is_of(host))?))) else {
                 break;
             };
@@ -140,6 +146,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// Returns the median of the values.
+    pub fn median(&self) -> Option<f64> {
+        median(&self.values)
+    }
+
     /// Evidence without values.
     pub fn of_text(stage: Stage, text: String) -> Evidence {
         Evidence { stage, metric: None, values: Vec::new(), typical: None, chance: None, text }
@@ -288,4 +299,8 @@ pub struct Verdict {
     pub unfinished: Vec<Stage>,
     /// Smallest loss of speed of a single host that these measurements find, as a share; `null` without a comparison.
     pub smallest_defect: Option<f64>,
+    /// Lowest median of each host alone and over its pairs, as a share of that of all hosts with its hardware: the slower
+    /// end of an unfit link is left out. `null` without a measurement; empty in older files.
+    #[serde(default)]
+    pub lowest_shares: Vec<Option<f64>>,
 }

@@ -4,7 +4,6 @@ use crate::accept::fleet::Stage;
 use crate::accept::verdict::{Evidence, Fitness, Judged, StageUse, VERDICT, Verdict, Warning};
 use crate::host::host_list::compact;
 use crate::number_text::{count, percent};
-use crate::stats::summary::mean;
 
 /// Number of warnings that the text lists.
 const MAX_WARNINGS: usize = 10;
@@ -162,8 +161,8 @@ impl Judged {
 
     /// Returns the same with only the loss of a measured value: `matrix-rate 29.4 % less; 4 more`.
     pub fn short_evidence(&self) -> String {
-        let short = |evidence: &Evidence| match (evidence.metric, evidence.typical, mean(&evidence.values)) {
-            (Some(metric), Some(typical), Some(mean)) => format!("{metric} {} less", percent(1.0 - mean / typical)),
+        let short = |evidence: &Evidence| match (evidence.metric, evidence.typical, evidence.median()) {
+            (Some(metric), Some(typical), Some(median)) => format!("{metric} {} less", percent(1.0 - median / typical)),
             _ => evidence.text.clone(),
         };
         self.with_count(self.evidence.first().map(short))
@@ -191,12 +190,13 @@ mod tests {
     use crate::accept::fleet::Metric;
     use crate::accept::verdict::{Cause, Subject};
     use crate::dimension::Seconds;
+    use crate::stats::random::Random;
 
     fn judged(subject: Subject, name: &str, fitness: Fitness, why: Option<(Cause, &str, &str)>) -> Judged {
         let evidence = |text: &str| Evidence {
             stage: Stage::Alone,
             metric: Some(Metric::TrainingSpeed),
-            values: vec![1.0],
+            values: vec![1.0, 0.9, 1.9],
             typical: Some(2.0),
             chance: Some(1e-6),
             text: text.to_owned(),
@@ -253,6 +253,7 @@ mod tests {
             drift: Vec::new(),
             unfinished: vec![Stage::Groups, Stage::Whole],
             smallest_defect: Some(0.05),
+            lowest_shares: Vec::new(),
         }
     }
 
@@ -288,9 +289,56 @@ mod tests {
         let star = of_links(vec![link(1, 2), link(2, 4)]);
         expect!["usable in one job: 4 hosts: n[0-1,3-4]; without n2, because of unfit links"]
             .assert_eq(&star.usable_line().expect("a line"));
-        let one = of_links(vec![link(1, 3)]);
-        assert_eq!(one.usable_together().0, [0, 1, 2, 4], "the first hosts keep their places");
+        let mut one = of_links(vec![link(1, 3)]);
+        assert_eq!(one.usable_together().0, [0, 1, 2, 4], "the last one of equal hosts is left out");
+        one.lowest_shares = [1.0, 0.83, 1.0, 0.97, 1.0].map(Some).to_vec();
+        assert_eq!(one.usable_together().0, [0, 2, 3, 4], "the slower end is left out");
+        let star = Verdict { lowest_shares: one.lowest_shares, ..star };
+        assert_eq!(star.usable_together().0, [0, 1, 3, 4], "the number of links comes first");
         assert_eq!(of_links(Vec::new()).usable_line(), None);
+    }
+
+    /// Random links: no unfit link remains, no host is left out without one, and the names of the hosts do not depend on
+    /// their order.
+    #[test]
+    fn usable_hosts_do_not_depend_on_their_order() {
+        const HOSTS: usize = 9;
+        let mut random = Random(7);
+        for _ in 0..200 {
+            let shares: Vec<f64> = (0..HOSTS).map(|_| 1.0 + 0.1 * random.normal()).collect();
+            let pairs = (0..HOSTS).flat_map(|one| (0..one).map(move |other| (one, other)));
+            let links: Vec<(usize, usize)> = pairs.filter(|_| random.normal() > 1.0).collect();
+            let mut order: Vec<usize> = (0..HOSTS).collect();
+            let names_in_order = |order: &[usize]| -> (Vec<usize>, Vec<usize>) {
+                let place = |host: usize| order.iter().position(|of| *of == host).expect("listed");
+                let link = |(one, other): &(usize, usize)| {
+                    judged(Subject::Link(place(*one), place(*other)), "link", Fitness::Unfit, None)
+                };
+                let host = |host: usize| judged(Subject::Host(host), "host", Fitness::Fit, None);
+                let verdict = Verdict {
+                    hosts: (0..HOSTS).map(host).collect(),
+                    gpus: Vec::new(),
+                    links: links.iter().map(link).collect(),
+                    lowest_shares: order.iter().map(|host| Some(shares[*host])).collect(),
+                    ..verdict()
+                };
+                let (usable, left_out) = verdict.usable_together();
+                let mut names = [usable, left_out.iter().map(|(place, _)| *place).collect()];
+                for names in &mut names {
+                    names.iter_mut().for_each(|place| *place = order[*place]);
+                    names.sort_unstable();
+                }
+                names.into()
+            };
+            let (usable, left_out) = names_in_order(&order);
+            assert!(!links.iter().any(|(one, other)| usable.contains(one) && usable.contains(other)), "{links:?}");
+            for host in &left_out {
+                assert!(links.iter().any(|(one, other)| [one, other].contains(&host)), "{host} {links:?}");
+            }
+            assert_eq!(usable.len() + left_out.len(), HOSTS);
+            random.shuffle(&mut order);
+            assert_eq!(names_in_order(&order), (usable, left_out), "{links:?} {shares:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::accept::limits::{Kind, by_subject};
+use ringmark_core::accept::limits::{Medians, OF_HOST, by_subject, of_hosts};
 use ringmark_core::accept::{
     Cause, Drift, Fitness, FleetHost, Journal, Judged, Metric, Outcome, Stage, StageUse, Subject as Judgment, Verdict,
     Warning,
@@ -42,9 +42,6 @@ const LOSSES: [(f64, &str, &str); 4] = [
     (f64::INFINITY, "transfer", "more than half slower"),
 ];
 const FAILED: (&str, &str) = ("failed", "failed");
-
-/// Median by kind and hosts.
-type Medians<'a> = BTreeMap<Kind, BTreeMap<&'a [usize], f64>>;
 
 /// Returns the headline: the verdict in one line, and its most important numbers.
 pub fn headline(verdict: &Verdict) -> Headline {
@@ -117,24 +114,15 @@ fn warnings(verdict: &Verdict) -> Option<Block> {
         .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Warnings", WARNINGS) })
 }
 
-/// Metrics of the table of hosts, with the stage that measures them.
-const MEASURED: [(Stage, Metric); 6] = [
-    (Stage::Alone, Metric::TrainingSpeed),
-    (Stage::Alone, Metric::MatrixRate),
-    (Stage::Alone, Metric::MemoryRate),
-    (Stage::Alone, Metric::InputSpeed),
-    (Stage::Alone, Metric::ColdInputSpeed),
-    (Stage::Pairs, Metric::LargeBandwidth),
-];
-
 /// Columns that are left out without a value.
 const OPTIONAL: [&str; 4] = ["switch", "memory-rate", "input-speed", "cold-input-speed"];
 
 /// Returns the table of the hosts: the worst verdict first, then the slowest.
 fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
+    let medians = of_hosts(fleet.len(), medians);
     let row = |(index, host): (usize, &FleetHost)| {
-        let values = MEASURED.map(|(stage, metric)| value(medians, stage, metric, index, &host.hardware));
-        let slowest = values.iter().flatten().map(|(_, share)| *share).reduce(f64::min);
+        let values = medians[index];
+        let slowest = verdict.lowest_shares.get(index).copied().flatten();
         let judged = verdict.hosts.get(index);
         let fitness = judged.map(|judged| judged.fitness);
         let cells = [host.name.clone(), fitness.map(|fitness| fitness.to_string()).unwrap_or_default()].into_iter();
@@ -151,7 +139,10 @@ fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
         one.cmp(other).then(slow.unwrap_or(f64::INFINITY).total_cmp(&slower.unwrap_or(f64::INFINITY)))
     });
     let columns = [Column::text("host"), Column::text("verdict")].into_iter();
-    let columns = columns.chain(MEASURED.map(|(_, metric)| Column::numbers(metric.to_string(), metric.unit())));
+    let columns = columns.chain(OF_HOST.map(|(_, metric)| {
+        let is_minor = Metric::INPUTS.contains(&metric);
+        Column { is_minor, ..Column::numbers(metric.to_string(), metric.unit()) }
+    }));
     let columns =
         columns.chain([Column::numbers("lowest", ""), Column::text("switch"), Column::text("hardware").minor()]);
     let table = Table {
@@ -160,14 +151,6 @@ fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
         bars: Some("share of the typical host"),
     };
     Block { table: Some(OPTIONAL.into_iter().fold(table, Table::without_empty)), ..Block::new("Hosts", HOSTS) }
-}
-
-/// Returns the median of a host's own values, or of its pairs, and its share of the median of all hosts.
-fn value(medians: &Medians, stage: Stage, metric: Metric, host: usize, hardware: &str) -> Option<(f64, f64)> {
-    let all = medians.get(&(stage, metric, hardware.to_owned()))?;
-    let own: Vec<f64> = all.iter().filter(|(hosts, _)| hosts.contains(&host)).map(|(_, value)| *value).collect();
-    let typical = median(&all.values().copied().collect::<Vec<f64>>())?;
-    median(&own).map(|own| (own, own / typical))
 }
 
 /// Returns the matrix of the pairs; `None` without any.
