@@ -309,12 +309,14 @@ mod tests {
         expect![[r#"
             part          evidence                                           count
             ----------------------------------------------------------------------
-            link n1 - n2  the job failed: no route to host: check the cable  1,234"#]].assert_eq(&table.aligned(80));
+            link n1 - n2  the job failed: no route to host: check the cable  1,234"#]]
+        .assert_eq(&table.aligned(80));
         expect![[r#"
             part          evidence                       count
             --------------------------------------------------
             link n1 - n2  the job failed: no route to    1,234
-                          host: check the cable"#]].assert_eq(&table.aligned(50));
+                          host: check the cable"#]]
+        .assert_eq(&table.aligned(50));
     }
 
     #[test]

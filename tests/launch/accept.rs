@@ -62,11 +62,13 @@ fn usage_error_names_the_option() {
             --hosts a:1,b:1 --resume
                 error: the following required arguments were not provided:
                 --out <FOLDER>
-                tip: `--out FOLDER --resume` resumes the sweep in FOLDER, which the interrupted sweep printed
+                tip: `--out FOLDER --resume` continues in FOLDER, which the interrupted command printed
             --hosts a:1,b:1 --max-minutes 0
-                error: invalid value '0' for '--max-minutes <MINUTES>': must be a whole number from 1 to 100000
+                error: invalid value '0' for '--max-minutes <MINUTES>': choose 1 to 100000 minutes, or write 90s, 5m or 2h
+            --hosts a:1,b:1 --max-minutes 5min
+                error: invalid value '5min' for '--max-minutes <MINUTES>': choose 1 to 100000 minutes, or write 90s, 5m or 2h
             --hosts a:1,b:1 --resume --out DIR/none
-                error: --out DIR/none does not exist: --resume continues a run in it
+                error: --resume: DIR/none contains no accept.jsonl: omit --resume to start there
         "#]],
         |options| {
             let options = options.replace("DIR", &folder);
@@ -93,13 +95,13 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let limited = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24h --max-minutes 20"));
-    assert!(
-        limited.contains("\n# then a soak of 24.0 h, which repeats ") && limited.contains("\n# at most 20 min: "),
-        "{limited}"
-    );
+    assert!(limited.contains("\n# soak: 24.0 h after ") && limited.contains("\n# time limit: 20 min; "), "{limited}");
+    let units = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24 --max-minutes 5m"));
+    assert!(units.contains("\n# soak: 24 s after ") && units.contains("\n# time limit: 5 min; "), "{units}");
     assert!(!sandbox.path("out").exists());
     let missing = refused(&mut sandbox.accept_on("--hosts n[1-4]:2", "--resume"), 2);
-    assert!(missing.contains(" does not exist: --resume continues a run in it"), "{missing}");
+    assert!(missing.contains("/out contains no accept.jsonl: omit --resume to start there"), "{missing}");
+    assert!(!sandbox.path("out").exists());
 }
 
 /// Outside of a job of Slurm, the GPUs of its hosts are unknown.

@@ -183,6 +183,8 @@ fn options_of_other_programs_get_one_line() {
         "sweep --resume",
         "sweep --global-batch 64 --batch-size 8",
         "sweep --gpus all",
+        "accept --gpus 0-7",
+        "accept --resume",
         "sweep 128 fp16",
         "sweep quick",
         "sweep train.py",

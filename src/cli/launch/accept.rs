@@ -12,7 +12,7 @@ use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::usage::usage;
-use ringmark_core::options::value::{number, seconds};
+use ringmark_core::options::value::{minutes, seconds};
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::data;
@@ -59,10 +59,12 @@ pub struct AcceptOptions {
     resume: bool,
     /// Start no round that would not end within this time
     ///
-    /// A round is expected to take as long as the longest one before it. The verdict lists what was not tested.
-    #[arg(long, value_name = "MINUTES", value_parser = number(1..=100_000_u64))]
+    /// A round is expected to take as long as the longest one before it. The verdict lists what was not tested. A time with
+    /// a unit, such as 2h, is also accepted.
+    #[arg(long, value_name = "MINUTES", value_parser = minutes(1..=100_000))]
     max_minutes: Option<u64>,
-    /// Repeat jobs on all hosts for this time after the other stages, such as 24h, to find faults that come and go
+    /// Repeat jobs on all hosts for this time after the other stages, such as 24h, to find faults that come and go; a
+    /// number without a unit is seconds
     #[arg(long, value_name = "TIME", value_parser = seconds(1..=31_536_000))]
     soak: Option<u64>,
     /// Folder of an earlier run of accept, whose typical values the hosts must reach
@@ -98,9 +100,6 @@ pub struct AcceptOptions {
 impl AcceptOptions {
     /// Fills in defaults and checks the options.
     pub fn into_config(self) -> anyhow::Result<AcceptConfig> {
-        if let Some(out) = self.out.as_ref().filter(|out| self.resume && !out.exists()) {
-            return Err(usage(anyhow!("--out {} does not exist: --resume continues a run in it", out.display())));
-        }
         let machine = Machine::read(self.device, self.jobs.gpus());
         let allows_doctor = self.jobs.allows_doctor();
         let mut launch = self.jobs.into_config(&machine, HostQuery::Reachable)?;
@@ -134,7 +133,7 @@ impl AcceptOptions {
             launch,
             out: self.out.unwrap_or_else(|| results_folder::default_path("accept", SystemTime::now())),
             resume: self.resume,
-            limit: self.max_minutes.map(|minutes| Duration::from_secs(60 * minutes)),
+            limit: self.max_minutes.map(Duration::from_secs),
             criteria,
             data: data.unwrap_or_default(),
             switches: self.switches.as_deref().map_or_else(|| Ok(Switches::new()), switches::read)?,

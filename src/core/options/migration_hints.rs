@@ -539,7 +539,7 @@ fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'stati
             Some("`--global-batch` is divided among all ranks, `--batch-size` applies to each rank: use one of them")
         }
         ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--out") && is_typed("--resume") => {
-            Some("`--out FOLDER --resume` resumes the sweep in FOLDER, which the interrupted sweep printed")
+            Some("`--out FOLDER --resume` continues in FOLDER, which the interrupted command printed")
         }
         ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--resume") && is_typed("--repeat") => {
             Some("`--out FOLDER --resume --repeat CASE` repeats the runs of a case of the sweep in FOLDER")
@@ -639,6 +639,9 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some(case) = guess_case(value).filter(|_| option == "--cases") {
         return Some(format!("did you mean `--cases {case}`?"));
     }
+    if let Some(gpus) = gpu_range(value).filter(|_| option == "--gpus") {
+        return Some(format!("`--gpus {gpus}` lists the same GPUs; without --gpus, all GPUs are used"));
+    }
     if PERCENTAGES.contains(&option) && value.parse::<f64>().is_ok() {
         return Some(format!("did you mean `{option} {value}%`?"));
     }
@@ -666,6 +669,15 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
     Some(format!("`{plural} {value}` accepts several values"))
+}
+
+/// Returns the numbers of a range of GPUs: `0,1,2,3` for `0-3`.
+fn gpu_range(value: &str) -> Option<String> {
+    const MOST_GPUS: usize = 64;
+    let (first, last) = value.split_once('-')?;
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    let gpus = (first..=last.min(first + MOST_GPUS)).map(|gpu| gpu.to_string()).collect::<Vec<_>>().join(",");
+    (!gpus.is_empty()).then_some(gpus)
 }
 
 /// Smallest number of letters by which a value is recognized.

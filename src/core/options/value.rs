@@ -169,12 +169,25 @@ where
 
 /// Returns a parser of a time in whole seconds in `range`, also with a unit, as in `90s`, `5m`, `2h` or `30d`.
 pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    time(range, 1, "seconds")
+}
+
+/// Returns a parser of a time of `range` minutes, in seconds. A number without a unit is minutes.
+pub fn minutes(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    time(range, 60, "minutes")
+}
+
+fn time(
+    range: RangeInclusive<u64>,
+    default: u64,
+    name: &'static str,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
     move |text| {
-        let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("", 1)];
+        let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("", default)];
         let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
         let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
-        time.filter(|time| range.contains(time))
-            .ok_or_else(|| format!("choose {} to {} seconds, or write 90s, 5m or 2h", range.start(), range.end()))
+        time.filter(|time| (range.start() * default..=range.end() * default).contains(time))
+            .ok_or_else(|| format!("choose {} to {} {name}, or write 90s, 5m or 2h", range.start(), range.end()))
     }
 }
 
@@ -189,5 +202,8 @@ mod tests {
         for bad in ["", "m", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
             assert_eq!(parse(bad), Err("choose 1 to 7200 seconds, or write 90s, 5m or 2h".to_owned()), "{bad}");
         }
+        let parse = minutes(1..=120);
+        assert_eq!(["5", "5m", "90s", "2h"].map(&parse), [300, 300, 90, 7200].map(Ok));
+        assert_eq!(parse("30s"), Err("choose 1 to 120 minutes, or write 90s, 5m or 2h".to_owned()));
     }
 }

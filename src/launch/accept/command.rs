@@ -21,7 +21,7 @@ use crate::launch::accept::journal::JournalFile;
 use crate::launch::accept::measure::TestData;
 use crate::launch::accept::rounds::{self, Budget, RoundsEnd};
 use crate::launch::accept::switches::Switches;
-use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::hosts::{Host, compact_with_slots};
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::run_launch::JobLimits;
 use crate::launch::local::interrupt::Interrupt;
@@ -100,6 +100,7 @@ impl Acceptance<'_> {
         let printer = Printer { mark: "", to_error: json.is_instead() };
         let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
         let earlier = self.earlier()?;
+        time_lines(self.config).for_each(|line| printer.line(&line));
         let interrupt = Interrupt::install()?;
         let failed_copies =
             self.launcher.failed_copies(self.launcher.hosts(), &interrupt, |line| printer.line(line))?;
@@ -149,17 +150,15 @@ impl Acceptance<'_> {
     /// Rejects a journal of other hosts or criteria.
     fn check_same(&self, earlier: &Journal) -> anyhow::Result<()> {
         let AcceptConfig { out, criteria, .. } = self.config;
-        let named = |fleet: &[FleetHost]| -> Vec<String> {
-            fleet.iter().map(|host| format!("{}:{}", host.name, host.ranks)).collect()
-        };
+        let named = |fleet: &[FleetHost]| compact_with_slots(fleet.iter().map(|host| (host.name.as_str(), host.ranks)));
         let (before, now) = (named(&earlier.header.fleet), named(&fleet(self.config)));
         ensure!(
             before == now,
             usage(anyhow!(
                 "--resume: {} is of --hosts {}, not of --hosts {}: use the same hosts in the same order, or another --out",
                 out.display(),
-                before.join(","),
-                now.join(",")
+                before,
+                now
             ))
         );
         let switches =
@@ -245,6 +244,19 @@ fn fleet(config: &AcceptConfig) -> Vec<FleetHost> {
     config.launch.hosts.all().iter().map(host).collect()
 }
 
+/// Returns a line for each option with a time, in its units: a typed number may lack its unit.
+fn time_lines(config: &AcceptConfig) -> impl Iterator<Item = String> {
+    let soak = config.soak.map(|soak| {
+        let soak = roughly(soak);
+        format!("soak: {soak} after the other stages, which repeats the jobs of hosts alone and of pairs (--soak)")
+    });
+    let limit = config.limit.map(|limit| {
+        let limit = roughly(limit);
+        format!("time limit: {limit}; no round starts that would end later (--max-minutes)")
+    });
+    soak.into_iter().chain(limit)
+}
+
 /// Shortest and longest time of a round, seconds: start and iterations of one job, whose round starts all at the same time.
 /// Rounds of eight simulated hosts took 18 s (results/accept-8-hosts).
 const ROUND_SECONDS: [u64; 2] = [15, 60];
@@ -305,15 +317,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
         "# {rounds} rounds, about {shortest} to {longest}, and more rounds for hosts and links that look slow. The jobs of a \
          round run at the same time"
     ));
-    if let Some(soak) = config.soak {
-        print_line(&format!(
-            "# then a soak of {}, which repeats the jobs of hosts alone and of pairs (--soak)",
-            roughly(soak)
-        ));
-    }
-    if let Some(limit) = config.limit {
-        print_line(&format!("# at most {}: no round starts that would end later (--max-minutes)", roughly(limit)));
-    }
+    time_lines(config).for_each(|line| print_line(&format!("# {line}")));
     for (what, numbers, command) in kinds {
         let (first, last) = numbers.into_inner();
         let numbers = if first == last { format!("round {first}") } else { format!("rounds {first} to {last}") };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use ringmark_core::dimension::Case;
-use ringmark_core::host::host_list::compact;
+use ringmark_core::host::host_list::{compact, items};
 
 /// Source of a list of hosts, as error messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,16 @@ pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
     let mut known: HashSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     let others = server_hosts.iter().filter(|name| known.insert(name));
     hosts.iter().cloned().chain(others.map(|name| Host { name: name.clone(), slots: 0 })).collect()
+}
+
+/// Joins hosts and their slots as in `--hosts`: `node[01-64]:8,login:4`.
+pub fn compact_with_slots<'a>(hosts: impl IntoIterator<Item = (&'a str, u32)>) -> String {
+    let hosts: Vec<(&str, u32)> = hosts.into_iter().collect();
+    let alike = hosts.chunk_by(|(_, slots), (_, next)| slots == next).flat_map(|alike| {
+        let names = compact(alike.iter().map(|(name, _)| *name));
+        items(&names).map(|name| format!("{name}:{}", alike[0].1)).collect::<Vec<_>>()
+    });
+    alike.collect::<Vec<_>>().join(",")
 }
 
 /// Hosts of a sweep in the order in which they are used, without duplicates.
@@ -221,10 +231,9 @@ impl Hosts {
         };
         let name =
             |host: usize| self.hosts.get(host).map_or_else(|| format!("HOST{}", host + 1), |host| host.name.clone());
-        (0..nodes.max(self.hosts.len()))
-            .map(|host| format!("{}:{}", name(host), slots(host)))
-            .collect::<Vec<_>>()
-            .join(",")
+        let hosts: Vec<(String, u32)> =
+            (0..nodes.max(self.hosts.len())).map(|host| (name(host), slots(host))).collect();
+        compact_with_slots(hosts.iter().map(|(name, slots)| (name.as_str(), *slots)))
     }
 
     fn misfit(&self, case: Case) -> Option<(MissingCapacity, String)> {
@@ -326,5 +335,11 @@ mod tests {
             case 2n8g needs 2 hosts, the default (this machine) has 1: use --hosts localhost:8,HOST2:8"]]
         .assert_eq(&error);
         hosts.check(&cases("1n1g,1n8g")).expect("cases fit");
+        let many = Hosts::parse_list("node[1-64]:8,login:4").expect("a list");
+        let error = many.check(&cases("64n9g,67n1g")).expect_err("does not fit").to_string();
+        expect![[r#"
+            case 64n9g needs 9 slots per host, but node1 has 8
+            case 67n1g needs 67 hosts, --hosts has 65: use --hosts node[1-64]:9,login:4,HOST[66-67]:1"#]]
+        .assert_eq(&error);
     }
 }
