@@ -36,8 +36,8 @@ use crate::measure::matrix_product;
 use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::measure::trace::{Profiles, TracedRun, Tracer};
 use crate::model;
-use crate::model::network::Mode;
 use crate::model::flat_parameters::WeightMemory;
+use crate::model::network::Mode;
 use crate::model::networks::NetworkOptions;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 

@@ -203,7 +203,9 @@ impl NamedTensors {
     pub fn draw(&self, mut take: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
         let parameters = self.parameters.iter().zip(&self.initial).enumerate();
         parameters
-            .map(|(index, (named, (initializer, weight)))| take(index, initializer.values(&named.tensor.size(), weight)))
+            .map(|(index, (named, (initializer, weight)))| {
+                take(index, initializer.values(&named.tensor.size(), weight))
+            })
             .collect()
     }
 

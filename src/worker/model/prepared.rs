@@ -145,3 +145,41 @@ impl PreparedModel {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::seeded;
+
+    #[test]
+    fn sharded_model_has_the_initial_weights_of_a_whole_one() {
+        let _generator = seeded(1);
+        for (dtype, layout) in [(Dtype::Fp32, Layout::Nhwc), (Dtype::Bf16, Layout::Nchw)] {
+            let model = |memory, init| {
+                let (model, options) = (Model::MxnetLenet, NetworkOptions::default());
+                let request = ModelRequest { model, options, seed: 3, init, dtype, layout, memory };
+                PreparedModel::new(&request, Device::Cpu).expect("a model")
+            };
+            let whole = model(WeightMemory::Whole, None);
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join("weights.safetensors");
+            weights_file::save(&file, &whole.tensors, &TrainingState::default()).expect("saved");
+            for init in [None, Some(file.as_path())] {
+                let sharded = model(WeightMemory::Sharded, init);
+                let mut next = whole.flat.weights.numel();
+                let take = |range: &Range<usize>, values: &Tensor| {
+                    assert_eq!(range.end, next, "no gap");
+                    next = range.start;
+                    assert_eq!(*values, whole.flat.weights.narrow(0, next as i64, range.len() as i64));
+                    Ok(())
+                };
+                sharded.visit_initial_weights(take).expect("visited");
+                assert_eq!((next, sharded.flat.weights.numel() > 0), (0, init.is_some()));
+                for (whole, sharded) in whole.flat.parameters.iter().zip(&sharded.flat.parameters) {
+                    let facts = |tensor: &Tensor| (tensor.size(), tensor.stride(), tensor.kind());
+                    assert_eq!(facts(whole), facts(sharded));
+                }
+            }
+        }
+    }
+}

@@ -230,9 +230,10 @@ impl ModelFacts {
     pub fn memory_of_others(&self, strategy: Strategy, more_states: u64, case: Case) -> Bytes {
         // Embeddings are gathered longest, and networks of images are small.
         let blocks = self.decoder_shape().map_or(0, DecoderShape::block_parameters);
-        // Every rank creates the whole network, and has places for the two largest buckets.
-        let whole = RankMemory::PROGRAM.0 + 4 * self.parameters + 8 * (self.parameters - blocks);
-        let most = self.training_memory.fixed.0.saturating_sub(whole);
+        // Places for the two largest buckets, and all weights unless they are sharded.
+        let weights = if strategy.shards_weights() { 0 } else { 4 * self.parameters };
+        let least = RankMemory::PROGRAM.0 + weights + 8 * (self.parameters - blocks);
+        let most = self.training_memory.fixed.0.saturating_sub(least);
         let divided = match strategy {
             Strategy::Zero1 => 0,
             Strategy::Zero2 => 6 * self.parameters,

@@ -89,8 +89,15 @@ impl<'a> GradientBench<'a> {
         let copy = update_step(config).map(|step| CopiedWeights::new(&values, step, rank.ranks)).transpose()?;
         heartbeat::enter(Stage::Connecting);
         let units = (0..lengths.len()).rev().collect();
-        let parameters =
-            Parameters { weights, initial: None, rounded: None, tensors, ready_from: ReadyFrom::Caller, units, kept_unit: None };
+        let parameters = Parameters {
+            weights,
+            initial: None,
+            rounded: None,
+            tensors,
+            ready_from: ReadyFrom::Caller,
+            units,
+            kept_unit: None,
+        };
         let exchange = strategy::new(&request(config), parameters, session)?;
         Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
     }

@@ -209,9 +209,8 @@ fn recomputation_does_not_change_gradients() {
         for (kind, autocast) in [(Kind::Double, None), (Kind::Float, None), (Kind::Float, Some(Element::BFloat16))] {
             let [kept, recomputed] = [false, true].map(|recompute| {
                 let mut drawn = Drawn::new(keyword, reference, golden.tokens, kind, recompute);
-                let flat = autocast.map(|element| {
-                    FlatParameters::with_values(&mut drawn.tensors, Layout::Nhwc, Some(element.kind()))
-                });
+                let flat = autocast
+                    .map(|element| FlatParameters::with_values(&mut drawn.tensors, Layout::Nhwc, Some(element.kind())));
                 if let Some(flat) = &flat {
                     flat.round().expect("a copy");
                 }
