@@ -35,7 +35,7 @@ const SLOWEST_NETWORK: f64 = 1.25e9;
 /// (5.65, 0.32 and 0.26 images/s of ResNet50 in training on two cores).
 const EMULATION: f64 = 20.0;
 
-/// Returns the lowest and highest speed of a network on a core, relative to [`processors::core_speed`]. Measured in
+/// Returns the lowest and highest speed of a network on a core, relative to [`ThisMachine::core_speed`]. Measured in
 /// training on a core with AVX-512: 0.8 (AlexNet) to 1.2 (ResNet18) in fp32, and 2.1 times as much in bf16. The product of
 /// matrices uses AVX2, which other processors exceed twofold with AVX-512, and further with AMX.
 fn network_speed(dtype: Dtype, is_emulated: bool) -> (f64, f64) {
@@ -119,7 +119,7 @@ pub struct ThisMachine<'a> {
     pub hosts: &'a Hosts,
     /// Memory that is available to a job.
     pub available: Bytes,
-    /// Measures the speed of a core: [`processors::core_speed`].
+    /// Measures the speed of a core: [`core_speed`](ringmark_core::host::processors::core_speed).
     pub core_speed: fn() -> f64,
 }
 

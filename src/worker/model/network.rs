@@ -201,12 +201,10 @@ impl NamedTensors {
     /// Draws the initial values of one parameter after the other, in host memory, and calls `take` with the parameter's
     /// index and its values. The CPU draws them, so that a seed gives the same weights on every device.
     pub fn draw(&self, mut take: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
-        let parameters = self.parameters.iter().zip(&self.initial).enumerate();
-        parameters
-            .map(|(index, (named, (initializer, weight)))| {
-                take(index, initializer.values(&named.tensor.size(), weight))
-            })
-            .collect()
+        let mut parameters = self.parameters.iter().zip(&self.initial).enumerate();
+        parameters.try_for_each(|(index, (named, (initializer, weight)))| {
+            take(index, initializer.values(&named.tensor.size(), weight))
+        })
     }
 
     /// Gives every parameter memory of its own with initial values.
