@@ -106,6 +106,21 @@ pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
     ranges.into_iter().map(text).collect()
 }
 
+/// Formats a size in the largest binary unit that gives an integer, as on the command line; otherwise in MB.
+pub fn binary_size(bytes: Bytes) -> String {
+    let mut value = bytes.0;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024 {
+            return format!("{value} {unit}");
+        }
+        if !value.is_multiple_of(1024) {
+            break;
+        }
+        value /= 1024;
+    }
+    format!("{:.3} MB", bytes.0 as f64 / 1e6)
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::expect;

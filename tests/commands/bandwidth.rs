@@ -56,8 +56,9 @@ fn dry_run_prints_every_command_and_starts_nothing() {
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let out = sandbox.path("out").display().to_string();
-    let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!(lines.len(), 2, "{stdout}");
+    let (plan, lines): (Vec<&str>, Vec<&str>) = stdout.lines().partition(|line| line.starts_with("# "));
+    let sizes = "# bandwidth, 1n2g 2n2g; all_reduce: 11 sizes from 1 MiB to 1 GiB, 7 measured + 5 warm-up iterations";
+    assert_eq!((plan.len(), lines.len(), plan[0]), (2, 2, format!("{sizes}, device cpu").as_str()), "{stdout}");
     for (line, (case, hosts)) in lines.iter().zip([("1n2g", "-np 2 -H a:2 "), ("2n2g", "-np 4 -H a:2,b:2 ")]) {
         assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME==ib0"), "{line}");
         let arguments = format!(

@@ -216,6 +216,7 @@ fn options_conflicting_with_strategy_are_rejected() {
     for servers in [1, 2] {
         assert!(stdout.contains(&format!("--strategy dist_sync --servers {servers}")), "{stdout}");
     }
+    assert!(stdout.starts_with("# bandwidth, 1n1g 2n1g; gradients of VGG-11, 20 measured"), "{stdout}");
 }
 
 /// Words of the codes of LeNet's arrays at 16 values per word, and of the packed sums of one pushing rank at 20

@@ -6,7 +6,7 @@ use std::process::Command;
 use expect_test::expect;
 
 use crate::support::golden::assert_golden;
-use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run, succeeds};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run, succeeds, without_estimates};
 
 /// Returns `ringmark` with this sandbox's worker and an environment that does not affect command lines.
 fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
@@ -21,8 +21,7 @@ fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
 fn printed(command: &mut Command) -> String {
     let (status, stdout, stderr) = run(command);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    let varies = |line: &&str| line.starts_with("# memory: ") || line.starts_with("# time: ");
-    stdout.lines().filter(|line| !varies(line)).map(|line| format!("{line}\n")).collect()
+    without_estimates(&stdout)
 }
 
 const SWEEP: &str = "sweep --worker ./worker --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype half --runs 1";

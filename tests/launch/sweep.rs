@@ -20,7 +20,7 @@ use crate::support::golden::assert_golden;
 use crate::support::runs::places;
 use crate::support::sandbox::{
     HANGING, Sandbox, all_have_reported, check_refusals, copy_program, fails, refused, ringmark, run, succeeds,
-    wait_until, words,
+    wait_until, without_estimates, words,
 };
 use crate::support::temporary_folder::without_folder;
 use crate::support::virtual_gpu;
@@ -278,7 +278,8 @@ fn oversized_job_is_rejected_before_creating_files() {
 #[test]
 fn axes_form_an_ordered_product() {
     let sandbox = Sandbox::new("exit 1");
-    let dry_run = |options: &str| succeeds(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
+    let dry_run =
+        |options: &str| without_estimates(&succeeds(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}"))));
     let stdout = dry_run("--verbose --cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
     let record = |line: &str| {
         let (_, record) = line.split_once("/out/").expect("a record");
@@ -298,7 +299,7 @@ fn axes_form_an_ordered_product() {
     let options = dry_run("--cases 1n1g --runs 1 --optimizer adam --wd 0.1");
     assert!(options.contains("\n# options: --optimizer adam --weight-decay 0.1\n"), "{options}");
     let tokens = dry_run("--cases 1n1g --runs 1 --model gpt2-124m --sequence-length 64 --batch-size 1");
-    assert!(tokens.contains("\n# note: --suite llm trains language models as nanoGPT does: "), "{tokens}");
+    assert!(tokens.contains("\n# note: this is SGD; --suite llm trains language models as nanoGPT does: "), "{tokens}");
     let stdout = dry_run("--cases 1n1g,1n2g --runs 2");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     assert!(commands.len() == 2 && commands.iter().all(|line| line.contains(" --run 1")), "{stdout}");
@@ -343,8 +344,7 @@ fn equivalent_options_of_other_programs_are_accepted() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
         let stdout = succeeds(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
-        // The free memory differs between calls.
-        stdout.lines().filter(|line| !line.starts_with("# memory: ")).map(str::to_owned).collect::<Vec<String>>()
+        without_estimates(&stdout).lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let ours = "--cases 1n2g --hosts a:2 --dtype fp16 --wire fp16 --bucket-mb 64 --weight-decay 0.5";
     let theirs = "--cases 1n2g -H a:2 --dtype float16 --fp16-allreduce --fusion-threshold-mb 64 --wd 0.5";

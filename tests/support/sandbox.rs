@@ -212,6 +212,12 @@ pub fn has_pushed(out: &Path, rank: u32) -> bool {
     job.is_some_and(|job| job.ranks.iter().any(|at| at.rank == rank && !at.is_server && at.iteration > 1))
 }
 
+/// Returns the lines of a plan without free memory and time, which depend on the load of this machine.
+pub fn without_estimates(plan: &str) -> String {
+    let varies = |line: &&str| line.starts_with("# memory: ") || line.starts_with("# time: ");
+    plan.lines().filter(|line| !varies(line)).map(|line| format!("{line}\n")).collect()
+}
+
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }

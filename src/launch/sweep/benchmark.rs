@@ -248,6 +248,11 @@ pub trait Benchmark {
     /// Plans every job, in the order in which they run.
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<PlannedJob>>;
 
+    /// Returns the lines before the commands of a dry run, if the benchmark keeps no manifest.
+    fn plan_lines(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the benchmark if it keeps a manifest.
     fn resumable(&self) -> Option<&dyn Resumable<Record = Self::Record>> {
         None

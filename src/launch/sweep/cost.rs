@@ -204,7 +204,7 @@ mod tests {
             2n4g all-reduce: 3.69, 193.4 GB
             2n4g zero1: 3.25, 165.3 GB
             2n4g zero2: 2.60, 123.2 GB
-            2n4g fsdp: 1.58, 45.2 GB
+            2n4g fsdp: 1.56, 37.7 GB
             2n4g hsdp: 1.86, 59.9 GB
         "#]]
         .assert_eq(&["1n1g", "1n2g", "2n4g"].into_iter().flat_map(table).collect::<String>());

@@ -28,8 +28,8 @@ const START_OF_RANK: Duration = Duration::from_millis(100);
 /// Memory of GPUs, the largest first.
 const GPU_MEMORY: [(&str, u64); 2] = [("an H200", 141_000_000_000), ("an A100 or H100", 80_000_000_000)];
 
-/// Slowest network that the estimates assume between hosts, 10 Gb/s, in bytes a second.
-const SLOWEST_NETWORK: f64 = 1.25e9;
+/// Gb/s of a slow and of a fast network between hosts, on the CPU and on GPUs.
+const NETWORKS: [[f64; 2]; 2] = [[1.0, 10.0], [100.0, 400.0]];
 
 /// Factor by which bf16 and fp16 are slower than fp32 on a processor without instructions for them. Measured: 18 and 22
 /// (5.65, 0.32 and 0.26 images/s of ResNet50 in training on two cores).
@@ -58,10 +58,10 @@ fn is_emulated(dtype: Dtype, environment: &LaunchEnvironment) -> bool {
 /// DeepLearningExamples), and an H200 (1005, 4021 and 9489 images/s: results/h200).
 fn known_gpus(dtype: Dtype) -> [(&'static str, f64); 2] {
     match dtype {
-        Dtype::Fp32 => [("a V100", 4.7e3), ("an H200", 12.5e3)],
-        Dtype::Tf32 => [("an A100", 12.5e3), ("an H200", 49e3)],
-        Dtype::Fp16 => [("a V100", 10e3), ("an H200", 116e3)],
-        Dtype::Bf16 => [("an A100", 30e3), ("an H200", 116e3)],
+        Dtype::Fp32 => [("a V100", 4.7e3), ("an H100 or H200", 12.5e3)],
+        Dtype::Tf32 => [("an A100", 12.5e3), ("an H100 or H200", 49e3)],
+        Dtype::Fp16 => [("a V100", 10e3), ("an H100 or H200", 116e3)],
+        Dtype::Bf16 => [("an A100", 30e3), ("an H100 or H200", 116e3)],
     }
 }
 
@@ -219,10 +219,15 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
     let Some((job, bound)) = bounds.iter().max_by_key(|(_, bound)| bound.0) else { return Vec::new() };
     let name = job.run.map(|run| format!(", for {} in {}", run.model.facts().title, run.case));
     let line = format!("memory: at most about {} per GPU{}", gigabytes(*bound), name.unwrap_or_default());
+    // The most of any job of a case.
+    let mut most: BTreeMap<Case, u64> = BTreeMap::new();
+    for (job, bound) in bounds {
+        let most = most.entry(job.case).or_default();
+        *most = bound.0.max(*most);
+    }
     let cases = |is_shown: &dyn Fn(u64) -> bool| {
-        let shown = bounds.iter().filter(|(_, bound)| is_shown(bound.0));
-        let cases: BTreeSet<Case> = shown.map(|(job, _)| job.case).collect();
-        cases.iter().map(Case::to_string).collect::<Vec<_>>().join(",")
+        let shown = most.iter().filter(|(_, bound)| is_shown(**bound));
+        shown.map(|(case, _)| case.to_string()).collect::<Vec<_>>().join(",")
     };
     let mut above = u64::MAX;
     let mut too_large = Vec::new();
@@ -236,8 +241,14 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
         return vec![line];
     }
     let fitting = cases(&|bound| bound <= above);
-    let is_any = |has: fn(&RunName) -> bool| bounds.iter().filter_map(|(job, _)| job.run.as_ref()).any(has);
-    let has_recompute = bounds.iter().any(|(job, _)| job.arguments.iter().any(|word| word == "--recompute"));
+    let jobs = || bounds.iter().filter(|(_, bound)| bound.0 > above).map(|(job, _)| job);
+    let is_any = |has: fn(&RunName) -> bool| jobs().filter_map(|job| job.run.as_ref()).any(has);
+    let has_recompute = jobs().any(|job| job.arguments.iter().any(|word| word == "--recompute"));
+    let titles = |run: Option<RunName>| run.map(|run| run.model.facts().title);
+    let models: BTreeSet<_> = jobs().filter_map(|job| titles(job.run)).collect();
+    let is_every_model = bounds.iter().filter_map(|(job, _)| titles(job.run)).all(|title| models.contains(title));
+    let models =
+        if is_every_model { String::new() } else { format!("{}: ", models.into_iter().collect::<Vec<_>>().join(", ")) };
     let ways = [
         (!fitting.is_empty(), format!("--cases {fitting}")),
         (is_any(|run| run.batch.size.number() > 1), "a smaller --batch-size".to_owned()),
@@ -246,7 +257,7 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
     ];
     let ways: Vec<String> = ways.into_iter().filter(|(is_way, _)| *is_way).map(|(_, way)| way).collect();
     let advice = if ways.is_empty() { String::new() } else { format!(": choose {}", ways.join(", or ")) };
-    vec![line, format!("warning: {}{advice}", too_large.join(", and "))]
+    vec![line, format!("warning: {models}{}{advice}", too_large.join(", and "))]
 }
 
 /// Estimate of the time of jobs.
@@ -254,12 +265,12 @@ fn gpu_memory(bounds: &[(&PlannedJob, Bytes)]) -> Vec<String> {
 struct TimeEstimate {
     shortest: Duration,
     longest: Duration,
-    /// Devices to which the two times apply, if they differ.
+    /// Devices to which the two times apply, the slower first, if they differ.
     devices: Option<[&'static str; 2]>,
     /// Source of the speed.
     source: String,
-    /// True if jobs use several hosts.
-    has_network: bool,
+    /// Gb/s of a slow and of a fast network, with the time that the exchange between hosts takes there.
+    exchange: [(f64, Duration); 2],
 }
 
 impl fmt::Display for TimeEstimate {
@@ -271,9 +282,17 @@ impl fmt::Display for TimeEstimate {
             None => write!(formatter, "time: about {shortest} to {longest}")?,
         }
         write!(formatter, ", from FLOPs{}", self.source)?;
-        if self.has_network { write!(formatter, " (network: 10 Gb/s or faster)") } else { Ok(()) }
+        let [(slow, longer), (fast, shorter)] = self.exchange;
+        if longer.as_secs_f64() < NEGLIGIBLE_EXCHANGE * self.shortest.as_secs_f64() {
+            return Ok(());
+        }
+        let [longer, shorter] = [longer, shorter].map(roughly);
+        write!(formatter, "; the exchange between hosts adds up to {longer} at {slow} Gb/s, {shorter} at {fast} Gb/s")
     }
 }
+
+/// Share of the time below which the exchange between hosts is not printed.
+const NEGLIGIBLE_EXCHANGE: f64 = 0.02;
 
 /// Estimates the time of the jobs, assuming that all hosts are like this one; `None` if the work of a job is unknown.
 fn time<'a>(
@@ -284,7 +303,7 @@ fn time<'a>(
     let environment = machine.environment;
     let core_speed = LazyCell::new(machine.core_speed);
     let (mut shortest, mut longest, mut count) = (Duration::ZERO, Duration::ZERO, 0);
-    let (mut devices, mut source, mut has_network) = (None, String::new(), false);
+    let (mut devices, mut source, mut exchanged, mut networks) = (None, String::new(), 0.0, NETWORKS[1]);
     for job in jobs {
         let dtype = job.cost.dtype?;
         let peak = environment.gpu.as_deref().and_then(|gpu| Some((gpu, device_peak::published(gpu, dtype)?)));
@@ -294,7 +313,7 @@ fn time<'a>(
                 let share = f64::from(environment.cores) / f64::from(job.case.gpus_per_node);
                 let cores = job.threads.map_or(share, |threads| share.min(f64::from(threads)));
                 let (slow, fast) = network_speed(dtype, is_emulated(dtype, environment));
-                source = " and the speed of these cores".to_owned();
+                (source, networks) = (" and the speed of these cores".to_owned(), NETWORKS[0]);
                 (slow * cores * *core_speed, fast * cores * *core_speed)
             }
             Some((gpu, peak)) => {
@@ -309,16 +328,16 @@ fn time<'a>(
                 (slow_speed, fast_speed)
             }
         };
-        has_network |= job.case.nodes > 1;
+        exchanged += job.cost.between_hosts.gigabytes();
         let start = start(job);
-        let exchange = job.cost.between_hosts.0 as f64 / SLOWEST_NETWORK;
         shortest += start[0] + Duration::try_from_secs_f64(job.cost.work / fast).ok()?;
-        longest += start[1] + Duration::try_from_secs_f64(job.cost.work / slow + exchange).ok()?;
+        longest += start[1] + Duration::try_from_secs_f64(job.cost.work / slow).ok()?;
         count += 1;
     }
     let pauses = cooldown * u32::saturating_sub(count, 1);
     let (shortest, longest) = (shortest + pauses, longest + pauses);
-    (count > 0).then_some(TimeEstimate { shortest, longest, devices, source, has_network })
+    let exchange = networks.map(|rate| (rate, Duration::try_from_secs_f64(8.0 * exchanged / rate).unwrap_or_default()));
+    (count > 0).then_some(TimeEstimate { shortest, longest, devices, source, exchange })
 }
 
 /// Formats a duration as `50 s`, `12 min` or `3.5 h`.
@@ -426,10 +445,13 @@ mod tests {
         let all_threads = PlannedJob { threads: None, ..job("1n2g", &train(8)) };
         assert_eq!(time_of(all_threads), time_of(job("1n2g", &train(8))));
         assert_eq!(time_of(PlannedJob { cost: JobCost::EQUAL, ..job("1n1g", &train(8)) }), None);
-        // Two hosts exchange 25 times twice 25.6 million gradients of 4 bytes at 1.25 GB/s.
-        let (one, two) = (time_of(job("1n1g", &train(8))), time_of(job("2n1g", &train(8))));
-        let exchange = (two.expect("known").1 - one.expect("known").1).as_secs_f64();
-        assert!((exchange - 25.0 * 2.0 * 25.6e6 * 4.0 / 1.25e9).abs() < 0.5, "{exchange}");
+        // Two hosts exchange 25 times twice 25.6 million gradients of 4 bytes: 5.1 GB.
+        let jobs = [job("2n1g", &train(8))];
+        let exchange = time(jobs.iter(), &machine(&environment, &hosts), Duration::ZERO).expect("known").exchange;
+        let near = |(rate, time): (f64, Duration), expected: f64| {
+            assert!((time.as_secs_f64() * rate / 8.0 - expected).abs() < 0.1, "{exchange:?}");
+        };
+        exchange.iter().for_each(|of| near(*of, 25.0 * 2.0 * 25.6e6 * 4.0 / 1e9));
         assert_eq!(
             [30.0, 100.0, 7200.0].map(|time| roughly(Duration::from_secs_f64(time))),
             ["30 s", "2 min", "2.0 h"]
@@ -452,7 +474,7 @@ mod tests {
         let on_gpu = PlannedJob { cost: jobs[0].cost.on_gpus(), ..jobs[0].clone() };
         expect![[r#"
             memory: at most about 1.0 GB per GPU
-            time: about 8 s on an H200, 26 s on a V100, from FLOPs"#]]
+            time: about 8 s on an H100 or H200, 26 s on a V100, from FLOPs"#]]
         .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let on_gpu = |gpu: &str, dtype| {
             let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
@@ -464,8 +486,8 @@ mod tests {
                 .expect("a line")
         };
         expect![[r#"
-            time: about 14 s to 4 min, from FLOPs and the peak of NVIDIA H200 (network: 10 Gb/s or faster)
-            time: about 22 s on an H200, 4 min on an A100, from FLOPs (network: 10 Gb/s or faster)"#]]
+            time: about 14 s to 48 s, from FLOPs and the peak of NVIDIA H200; the exchange between hosts adds up to 16 s at 100 Gb/s, 4 s at 400 Gb/s
+            time: about 22 s on an H100 or H200, 79 s on an A100, from FLOPs; the exchange between hosts adds up to 16 s at 100 Gb/s, 4 s at 400 Gb/s"#]]
         .assert_eq(&[on_gpu("NVIDIA H200", Dtype::Bf16), on_gpu("Tesla V100-SXM2-16GB", Dtype::Bf16)].join("\n"));
         let large =
             TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };

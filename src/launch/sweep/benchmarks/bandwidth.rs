@@ -7,14 +7,14 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{
     BandwidthConfig, BandwidthRecord, SizeFigures, bandwidth_files, bandwidth_operation, figures,
 };
 use ringmark_core::benchmark::strategy::ServerArrays;
+use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation};
-use ringmark_core::number_text::marked;
+use ringmark_core::number_text::{binary_size, count, marked};
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;
 use ringmark_core::trace::TraceConfig;
@@ -31,6 +31,7 @@ use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
+use crate::launch::sweep::plan::joined;
 use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 use crate::output::Json;
 use crate::output::table::{Column, Row, Table};
@@ -127,6 +128,27 @@ impl Benchmark for BandwidthSweep {
         };
         let each = self.bandwidth.for_operations(&self.operations);
         Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
+    }
+
+    fn plan_lines(&self) -> Vec<String> {
+        let BandwidthConfig { messages, iterations, warmup, device, .. } = &self.bandwidth;
+        let operations = match messages {
+            Messages::Gradients(model) => format!("gradients of {}", model.facts().title),
+            Messages::Sizes { begin, end, .. } => {
+                let sizes = count(self.bandwidth.sizes().len(), "size");
+                format!(
+                    "{}: {sizes} from {} to {}",
+                    joined(&self.operations, ","),
+                    binary_size(*begin),
+                    binary_size(*end)
+                )
+            }
+        };
+        let iterations = measured_and_warmup(*iterations, *warmup);
+        vec![
+            format!("bandwidth, {}; {operations}, {iterations} iterations, device {device}", joined(&self.cases, " ")),
+            format!("logs and records: {}", self.out.display()),
+        ]
     }
 
     fn follow(&self, _: &PlannedJob) -> OutputFilter {

@@ -308,7 +308,7 @@ impl Resumable for TrainSweep {
         let has_tokens = axes.models.iter().any(|model| model.unit() == WorkUnit::Token);
         if has_tokens && train.optimizer == TrainConfig::default().optimizer {
             lines.push(
-                "note: --suite llm trains language models as nanoGPT does: AdamW, clipped gradients, on GPUs bf16"
+                "note: this is SGD; --suite llm trains language models as nanoGPT does: AdamW, clipped gradients, on GPUs bf16"
                     .to_owned(),
             );
         }

@@ -90,7 +90,8 @@ impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
         let (schedule, _) = self.schedule()?;
         self.check_memory(&schedule)?;
-        let lines = schedule.header.iter().cloned().chain(self.unused_hosts());
+        let header = schedule.header.iter().cloned().chain(self.benchmark.plan_lines());
+        let lines = header.chain(self.unused_hosts());
         lines.for_each(|line| print_line(&format!("# {line}")));
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;

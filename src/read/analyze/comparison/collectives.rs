@@ -10,6 +10,7 @@ use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing
 use ringmark_core::benchmark::optimizer::OptimizerChoice;
 use ringmark_core::benchmark::{Record, warning};
 use ringmark_core::dimension::{Bytes, DeviceKind, Seconds};
+use ringmark_core::number_text::binary_size;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::busbw::{Bus, algbw, busbw};
 use ringmark_core::stats::summary::{mean, step_percentiles};
@@ -80,7 +81,7 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
             settings: settings.clone(),
             ..SideGroup::default()
         };
-        let message = format!("{}{gradients}", size(result.bytes));
+        let message = format!("{}{gradients}", binary_size(result.bytes));
         let seen =
             FileContext { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
         let figures = |timing: &Option<Timing>| Some(record_figures(result, timing.as_ref()?, record.bus()));
@@ -198,7 +199,7 @@ pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow:
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
         let seen = FileContext { environment: &around, warnings: &notes, reliability_warnings: &[] };
-        add_message(side, group, file, (&size(Bytes(message.size)), PLACES), figures, seen);
+        add_message(side, group, file, (&binary_size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())
 }
@@ -291,11 +292,4 @@ fn nccl_variables<Text: AsRef<str> + Ord>(variables: &BTreeMap<Text, Text>) -> V
 fn text_of_options(options: &Value) -> BTreeMap<String, String> {
     let options = options.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     options.map(|(name, value)| (name.clone(), word(value))).collect()
-}
-
-/// Formats a size in the largest unit that gives an integer, such as `128 MiB`.
-fn size(bytes: Bytes) -> String {
-    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    let unit = units.into_iter().find(|(_, unit)| bytes.0 > 0 && bytes.0.is_multiple_of(*unit));
-    unit.map_or_else(|| format!("{} B", bytes.0), |(name, unit)| format!("{} {name}", bytes.0 / unit))
 }

@@ -8,7 +8,7 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, Model, Operands, Seconds, Strategy};
-use ringmark_core::number_text::{count, four_digits};
+use ringmark_core::number_text::{binary_size, count, four_digits};
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 use ringmark_core::validity::disturbance;
@@ -148,7 +148,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         label: label.to_owned(),
         value: four_digits(rate.0),
         unit: "GB/s".to_owned(),
-        note: format!("bus bandwidth of {} on {case}", self::size(size)),
+        note: format!("bus bandwidth of {} on {case}", binary_size(size)),
         parts: Vec::new(),
         is_doubtful,
     };
@@ -252,7 +252,7 @@ fn block(device: DeviceKind, exchanged: MeasuredOperation, lines: &[Line]) -> Bl
             let tip = format!(
                 "{}, {}: {y:.3} {unit}, 90 % of the samples {low:.3} to {high:.3}{doubt}",
                 line.name,
-                size(message.bytes)
+                binary_size(message.bytes)
             );
             ChartPoint { x: message.bytes.0 as f64, y, tip, is_doubtful: line.is_doubtful }
         };
@@ -306,7 +306,7 @@ fn in_cache(lines: &[Line]) -> Vec<Shade> {
                 between(before, *size).unwrap_or(0.0),
                 between(sizes.get(index + 1), *size).unwrap_or(f64::INFINITY),
             ],
-            tip: format!("{} is {IN_CACHE} ({})", self::size(Bytes(*size)), above.join("; ")),
+            tip: format!("{} is {IN_CACHE} ({})", binary_size(Bytes(*size)), above.join("; ")),
         })
     };
     sizes.iter().enumerate().filter_map(shade).collect()
@@ -333,22 +333,7 @@ fn sizes(lines: &[Line]) -> Vec<u64> {
 fn size_marks(lines: &[Line]) -> Vec<(f64, String, String)> {
     let sizes: Vec<f64> = sizes(lines).into_iter().map(|size| size as f64).collect();
     let marks = far_apart(&sizes, MARKS).into_iter();
-    marks.map(|size| (size, self::size(Bytes(size as u64)), String::new())).collect()
-}
-
-/// Formats a size in the largest binary unit that gives an integer, as on the command line; otherwise in MB.
-pub fn size(bytes: Bytes) -> String {
-    let mut value = bytes.0;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024 {
-            return format!("{value} {unit}");
-        }
-        if !value.is_multiple_of(1024) {
-            break;
-        }
-        value /= 1024;
-    }
-    format!("{:.3} MB", bytes.0 as f64 / 1e6)
+    marks.map(|size| (size, binary_size(Bytes(size as u64)), String::new())).collect()
 }
 
 fn table(lines: &[Line]) -> Table {
@@ -372,8 +357,8 @@ fn table(lines: &[Line]) -> Table {
             let cells = vec![
                 line.name.clone(),
                 match line.record.config.messages {
-                    Messages::Sizes { .. } => size(message.bytes),
-                    Messages::Gradients(model) => format!("{model}, {}", size(message.bytes)),
+                    Messages::Sizes { .. } => binary_size(message.bytes),
+                    Messages::Gradients(model) => format!("{model}, {}", binary_size(message.bytes)),
                 },
                 message.element.clone(),
                 format!("{:.2}", mean * 1e6),
@@ -396,7 +381,7 @@ mod tests {
     fn sizes_have_the_units_of_the_command_line() {
         let sizes = [8, 1000, 4096, 1 << 20, 102_228_128, 1 << 30, 1 << 40];
         assert_eq!(
-            sizes.map(|bytes| size(Bytes(bytes))),
+            sizes.map(|bytes| binary_size(Bytes(bytes))),
             ["8 B", "1000 B", "4 KiB", "1 MiB", "102.228 MB", "1 GiB", "1099511.628 MB"]
         );
     }
