@@ -677,7 +677,7 @@ fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
     let stdout = predicted(&folder, &["--cases", "2n2g,4n2g"]);
     expect![[r#"
         Without the measured wait for rank 3 on host a:
-        warning: 2n2g, 3 of 3 runs, for example run 1: rank 3 on host a is a straggler: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited 100.0 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it"#]].assert_eq(&lines_with(&stdout, "rank 3 on host a"));
+        warning: 2n2g, 3 of 3 runs, for example run 1: rank 3 on host a is a straggler: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited 100 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it"#]].assert_eq(&lines_with(&stdout, "rank 3 on host a"));
     let (_, stdout, _) = run(&mut command(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]));
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     let group = &json["groups"][0];

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind};
-use ringmark_core::number_text::four_digits;
+use ringmark_core::number_text::{four_digits, three_digits};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -306,9 +306,9 @@ fn slow_gpu_of_second_host_is_named_in_all_outputs() {
     let waited = seconds(compute(&records[0]) + AFTER_SUMS);
     let named = format!("rank 3 on host {} is a straggler", hosts.host(2));
     let described = format!(
-        "{named}: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited {:.1} ms for \
+        "{named}: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited {} ms for \
          it in each",
-        1e3 * waited
+        three_digits(1e3 * waited)
     );
     let log = fs::read_to_string(hosts.out().join("2n2g/resnet18_b2_fp32_1.log")).expect("a log");
     for (place, text) in [("log", log), ("extract", hosts.read("extract")), ("report", hosts.read("report"))] {

@@ -9,6 +9,7 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{BackendName, Bytes, Phase};
+use ringmark_core::number_text::three_digits;
 
 use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{mpirun, ringmark, run, succeeds, words};
@@ -95,9 +96,9 @@ fn slow_gpu_is_a_straggler() {
         warnings.iter().filter(|it| it.kind == WarningKind::Straggler).map(|it| it.text.as_str()).collect();
     let words = format!(
         "rank {SLOW} on host {} is a straggler: in 100.0 % of the iterations, 1.50 times the others' compute time; \
-         the others waited {:.1} ms for it in each: ",
+         the others waited {} ms for it in each: ",
         record.header.ranks[SLOW].host,
-        1e3 * waited
+        three_digits(1e3 * waited)
     );
     assert!(named.len() == 1 && named[0].starts_with(&words), "{words}\n{warnings:?}");
     assert!(log.lines().any(|line| line == format!("# warning: {}", named[0])), "{log}");

@@ -55,10 +55,12 @@ pub(super) fn slow_ranks(
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are caused by that load, which has a warning of its own.
     found.retain(|straggler| straggler.kind == StragglerKind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
-    // A single slow iteration that delayed no other rank costs nothing.
+    // A slow rank that delays no other rank costs nothing.
     let run: f64 = steps.iter().sum();
+    // With CUDA graphs, the exchange is part of backward, and all its times are 0.
+    let has_waits = record.header.exchanges() && exposed.iter().flatten().any(|time| *time > 0.0);
     let costs = |straggler: &Straggler| straggler.wait * straggler.iterations.len() as f64 >= LOSS * run;
-    found.retain(|straggler| straggler.kind != StragglerKind::Once || !record.header.exchanges() || costs(straggler));
+    found.retain(|straggler| !has_waits || costs(straggler));
     // The entries are sorted by rank, one per rank.
     let of_kind = |kind: StragglerKind, rank: usize| {
         let place = found.binary_search_by_key(&rank, |found| found.rank).ok()?;
@@ -89,7 +91,7 @@ pub(super) fn slow_ranks(
             named.sort_by(|one, other| longest(&other.1).total_cmp(&longest(&one.1)));
         }
         for (about, members) in named {
-            warnings.push(slow(record, kind, about, &members, counted, &totals));
+            warnings.push(slow(record, kind, about, &members, has_waits, counted, &totals));
         }
     }
     warnings
@@ -133,10 +135,11 @@ fn slow(
     kind: StragglerKind,
     about: String,
     members: &[&Straggler],
+    has_waits: bool,
     counted: &[Iteration],
     totals: &Totals,
 ) -> Warning {
-    let (exchanges, unit) = (record.header.exchanges(), record.header.config.model.unit());
+    let unit = record.header.config.model.unit();
     let (compared, instead) = match record.header.work_division {
         Some(_) => (format!("compute time per {}", unit.singular()), "give it less work (--work-load)"),
         None => ("compute time".to_owned(), "exclude it"),
@@ -169,10 +172,11 @@ fn slow(
     };
     let iterations = members.first().map(|first| iteration_ranges(&first.iterations, counted)).unwrap_or_default();
     let times = format!("{factor:.2} times the others' {compared}");
-    let waited = |times: &str, wait: Seconds| match exchanges {
+    let waited = |times: &str, wait: Seconds| match has_waits {
         true => format!("; the others waited {} for it{times}", milliseconds(wait)),
         false => String::new(),
     };
+    let often = if share > 0.5 { "often slow" } else { "slow at times" };
     let (kind, text) = match kind {
         StragglerKind::Chronic => (
             WarningKind::Straggler,
@@ -185,7 +189,7 @@ fn slow(
         StragglerKind::Occasional => (
             WarningKind::SlowAtTimes,
             format!(
-                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: check \
+                "{about} is {often}{several}: in {} of the iterations ({iterations}), {times}{waits}{}: check \
                  for other processes that run now and then",
                 percent(share),
                 waited(" in each", wait)

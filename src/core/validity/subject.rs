@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::Seconds;
 use crate::host::RankPlace;
+use crate::number_text::three_digits;
 
 /// Subject of a warning that no rank or host causes.
 pub(super) const RUN: &str = "the run";
@@ -47,5 +48,5 @@ fn by_host(ranks: &[RankPlace]) -> Vec<(&str, Vec<usize>)> {
 }
 
 pub(super) fn milliseconds(time: Seconds) -> String {
-    format!("{:.1} ms", time.0 * 1e3)
+    format!("{} ms", three_digits(time.0 * 1e3))
 }

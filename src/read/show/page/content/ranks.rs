@@ -133,7 +133,7 @@ fn left_out(cases: &[CaseRanks]) -> String {
 fn how(kind: WarningKind) -> Option<&'static str> {
     match kind {
         WarningKind::Straggler => Some("is a straggler"),
-        WarningKind::SlowAtTimes => Some("is slow at times"),
+        WarningKind::SlowAtTimes => Some("has slow iterations"),
         WarningKind::SlowOnce => Some("was slow once"),
         _ => None,
     }
