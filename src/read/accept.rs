@@ -38,7 +38,7 @@ pub fn document(folder: &Path, journal: &Journal, verdict: &Verdict, links: &[Li
         title: name_of(folder)?,
         provenance: vec![format!("ringmark {} \u{b7} resume with: {}", header.program, shell::join(&header.command))],
         links: links.to_vec(),
-        headlines: vec![fleet::headline(verdict)],
+        headlines: vec![fleet::headline(journal, verdict)],
         sections: vec![fleet::section(journal, verdict)],
         ..Document::default()
     })

@@ -41,6 +41,7 @@ fn report_has_defects_first_then_hosts_and_pairs() {
     let page = fs::read_to_string(page).expect("written");
     assert!(page.contains("<h2>8 hosts: unfit</h2>") && !page.contains("fleet: unfit"), "the verdict is repeated");
     assert!(!page.contains("</svg> failed</li>"), "no pair failed");
+    assert!(!page.contains("`fit`") && page.contains("Fit means"), "a literal backtick");
     // The pair is drawn on both sides of the diagonal, with an outline.
     assert_eq!(page.matches("class=\"area critical\"").count(), 2);
     assert_eq!(page.matches("<g class=\"transfer\">").count(), 2, "more than half slower");

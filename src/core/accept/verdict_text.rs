@@ -120,7 +120,8 @@ impl Verdict {
         let fit = self.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
         let fit = format!("{fit} of {} fit", count(self.hosts.len(), "host"));
         let counts: Vec<String> = [fit].into_iter().chain(self.not_fit()).collect();
-        let defect = self.smallest_defect.map(|defect| format!("; a loss below {} may be missed", percent(defect)));
+        let limit = |defect| format!("; detection limit {}: a host with a smaller loss may pass", percent(defect));
+        let defect = self.smallest_defect.map(limit);
         let rounds = count(self.rounds, "round");
         format!("fleet: {}: {}; {rounds}{}", self.fitness, counts.join(", "), defect.unwrap_or_default())
     }
@@ -268,7 +269,7 @@ mod tests {
             warning: n[0-1]: memlock: limited to 64 KiB; fix: raise it
             not complete: groups, whole
             stages: alone 4 rounds, 12 jobs, 1.5 min; pairs 5 rounds, 1 job
-            fleet: unfit: 1 of 5 hosts fit, 2 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds; a loss below 5.0 % may be missed"#]]
+            fleet: unfit: 1 of 5 hosts fit, 2 unfit, 1 suspect, 1 not tested, 1 GPU not fit, 1 link not fit; 9 rounds; detection limit 5.0 %: a host with a smaller loss may pass"#]]
         .assert_eq(&verdict().text());
         let short = verdict().bad_parts()[0].short_evidence();
         assert_eq!(short, "training-speed 50.0 % less");

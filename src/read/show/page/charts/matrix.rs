@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, px};
+use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, area_sample, px};
 
 /// Width and height of the area of the squares, in pixels.
 const SIDE: f64 = 1000.0;
@@ -13,6 +13,9 @@ const NAME_SPACE: f64 = 15.0;
 /// Width of the longest name, of at most so many letters.
 const LETTER: f64 = 6.8;
 const MAX_LETTERS: usize = 18;
+
+/// CSS class of pairs without a measurement.
+const UNMEASURED: &str = "host even";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct MatrixChart {
@@ -47,7 +50,7 @@ impl MatrixChart {
         // Names only at every n-th host if there is not enough space for all.
         let every = (NAME_SPACE / size).ceil().max(1.0) as usize;
         let content = html! {
-            rect class="host even" x=(px(names)) y=(px(names)) width=(px(side)) height=(px(side)) {}
+            rect class=(UNMEASURED) x=(px(names)) y=(px(names)) width=(px(side)) height=(px(side)) {}
             @for (index, name) in self.names.iter().enumerate().step_by(every) {
                 @let middle = names + size * (index as f64 + 0.5);
                 @let name = shortened(name);
@@ -56,7 +59,9 @@ impl MatrixChart {
             }
             @for cell in &self.cells { (self.draw(cell, names, size)) }
         };
-        let legend = area_entries(&self.kinds, &self.cells.iter().map(|cell| cell.class).collect::<Vec<_>>());
+        let mut legend = area_entries(&self.kinds, &self.cells.iter().map(|cell| cell.class).collect::<Vec<_>>());
+        let is_complete = self.cells.len() >= self.names.len() * self.names.len().saturating_sub(1) / 2;
+        legend.extend((!is_complete).then(|| (area_sample(UNMEASURED), "not measured".to_owned())));
         Drawing { title: &self.title, description: &self.description, legend, frame, content }
     }
 
@@ -105,9 +110,11 @@ mod tests {
         assert_eq!(drawn.matches("<title>tip</title>").count(), 6, "{drawn}");
         assert_eq!(drawn.matches("area critical").count(), 2);
         assert_eq!(drawn.matches("of-a-host-0003</text>").count(), 2, "{drawn}");
+        assert!(drawn.contains("</svg> not measured</li>"), "three of six pairs: {drawn}");
         let drawn = chart(1024).drawing().figure().into_string();
         let names = drawn.matches("</text>").count() / 2;
         assert!((50..80).contains(&names), "{names}");
         assert!(!drawn.contains("NaN"));
+        assert!(!chart(2).drawing().figure().into_string().contains("not measured"));
     }
 }

@@ -15,15 +15,15 @@ use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::matrix::{MatrixCell, MatrixChart};
 use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject};
 
-const NOTE: &str = "Only hosts with the same hardware are compared. `fit` means that no test found a defect of the \
+const NOTE: &str = "Only hosts with the same hardware are compared. Fit means that no test found a defect of the \
                     stated size; docs/accept_method.md has the statistics.";
 
-const NOT_FIT: &str = "The worst part first, with its most important evidence; `accept.json` has all of it.";
+const NOT_FIT: &str = "The worst part first, with its most important evidence; accept.json has all of it.";
 
 const WARNINGS: &str = "Findings that do not make a host unfit, but may explain its measurements.";
 
 const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate per rank, input per host), and over \
-                     its pairs (large-bandwidth). `lowest`, which the bars show, is the smallest of their shares of the typical host.";
+                     its pairs (large-bandwidth). The column lowest, which the bars show, is the smallest of their shares of the typical host.";
 
 const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
                      all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
@@ -44,7 +44,7 @@ const LOSSES: [(f64, &str, &str); 4] = [
 const FAILED: (&str, &str) = ("failed", "failed");
 
 /// Returns the headline: the verdict in one line, and its most important numbers.
-pub fn headline(verdict: &Verdict) -> Headline {
+pub fn headline(journal: &Journal, verdict: &Verdict) -> Headline {
     let hosts = verdict.hosts.len();
     let (usable, left_out) = verdict.usable_together();
     let fit = verdict.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
@@ -57,8 +57,9 @@ pub fn headline(verdict: &Verdict) -> Headline {
         Figure::new("Usable in one job", usable.len().to_string(), "hosts", why),
     ];
     figures.extend(verdict.smallest_defect.map(|defect| {
-        let missed = "a smaller loss of one host may be missed";
-        Figure::new("Smallest loss found", percent_number(defect), "%", missed)
+        let [limit, goal] = [defect, journal.header.criteria.smallest_defect].map(percent);
+        let missed = format!("a host that is less than {limit} slower may pass (goal: {goal})");
+        Figure::new("Detection limit", percent_number(defect), "%", missed)
     }));
     figures.extend(
         time.filter(|time| *time > 0.0).map(|time| {
@@ -100,7 +101,7 @@ fn not_fit(verdict: &Verdict) -> Option<Block> {
     };
     let rows: Vec<Row> = verdict.bad_parts().into_iter().map(cells).collect();
     let mut columns: Vec<Column> = ["part", "verdict", "cause", "evidence"].map(Column::text).into();
-    columns.push(Column::text("fix").minor());
+    columns.push(Column::text("fix"));
     (!rows.is_empty())
         .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Not fit", NOT_FIT) })
 }
@@ -109,7 +110,7 @@ fn not_fit(verdict: &Verdict) -> Option<Block> {
 fn warnings(verdict: &Verdict) -> Option<Block> {
     let row = |Warning { names, what, fix, .. }: &Warning| Row::from(vec![names.clone(), what.clone(), fix.clone()]);
     let rows: Vec<Row> = verdict.warnings.iter().map(row).collect();
-    let columns = vec![Column::text("hosts"), Column::text("finding"), Column::text("fix").minor()];
+    let columns = vec![Column::text("hosts"), Column::text("finding"), Column::text("fix")];
     (!rows.is_empty())
         .then(|| Block { table: Some(Table { columns, rows, bars: None }), ..Block::new("Warnings", WARNINGS) })
 }
