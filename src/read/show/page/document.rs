@@ -15,6 +15,8 @@ pub struct Document {
     pub links: Vec<Link>,
     /// Headlines, one per group of runs.
     pub headlines: Vec<Headline>,
+    /// Explains parentheses around figures; empty without any.
+    pub legend: String,
     /// Warnings, and problems such as missing runs.
     pub findings: Vec<Findings>,
     pub sections: Vec<Section>,

@@ -53,6 +53,7 @@ pub fn html(document: &Document) -> String {
                 }
                 main {
                     @for headline in &document.headlines { (self::headline(headline)) }
+                    @if !document.legend.is_empty() { p class="note" { (document.legend) } }
                     @for findings in &document.findings { (self::findings(findings)) }
                     (contents(document))
                     @for (number, section) in document.sections.iter().enumerate() { (self::section(number, section)) }
@@ -101,12 +102,17 @@ fn headline(headline: &Headline) -> Markup {
                 @for figure in &headline.figures {
                     div class={ "figure" @if figure.is_doubtful { " doubtful" } } {
                         p class="name" { (figure.label) }
-                        p class="value" { (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } } }
+                        p class="value" {
+                            @if figure.is_doubtful { "(" }
+                            (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } }
+                            @if figure.is_doubtful { ")" }
+                        }
                         @if !figure.parts.is_empty() {
                             div class="parts" aria-hidden="true" {
                                 @for (part, _) in figure.large_parts().iter().filter(|(part, _)| part.is_drawn()) { i class=(part.class) style={ "flex-grow:" (frame::px(100.0 * part.share)) } {} }
                             }
                             ul class="note of-parts" {
+                                li { "of it" }
                                 @for (part, text) in figure.large_parts() { li { @if part.is_drawn() { i class=(part.class) aria-hidden="true" {} " " } (text) } }
                             }
                         }

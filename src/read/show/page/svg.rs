@@ -183,14 +183,7 @@ mod tests {
 
     #[test]
     fn names_in_svg_are_escaped() {
-        let document = Document {
-            title: "<b>\u{1b}\u{ffff}".to_owned(),
-            provenance: Vec::new(),
-            links: Vec::new(),
-            headlines: Vec::new(),
-            findings: Vec::new(),
-            sections: Vec::new(),
-        };
+        let document = Document { title: "<b>\u{1b}\u{ffff}".to_owned(), ..Document::default() };
         let drawn = svg(&document);
         assert!(drawn.contains("&lt;b&gt;\u{fffd}\u{fffd}") && drawn.contains("Nothing to draw"), "{drawn}");
     }

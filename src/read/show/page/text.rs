@@ -7,6 +7,7 @@ use crate::read::show::text::{self, Medium, Paragraph};
 pub fn text(document: &Document, medium: Medium) -> String {
     let mut text = vec![Paragraph::Title(document.title.clone())];
     text.extend(document.headlines.iter().flat_map(headline));
+    text.push(Paragraph::Text(document.legend.clone()));
     text.extend(document.provenance.iter().cloned().map(Paragraph::Text));
     let link = |Link { text, address }: &Link| (text.clone(), address.clone());
     text.push(Paragraph::Links(document.links.iter().map(link).collect()));
@@ -38,11 +39,11 @@ fn headline(headline: &Headline) -> [Paragraph; 2] {
 
 fn figure(figure: &Figure) -> String {
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
-    let parts = figure.large_parts().into_iter().map(|(_, text)| text);
-    let notes = Some(figure.note.clone()).filter(|note| !note.is_empty()).into_iter().chain(parts);
-    let notes = notes.collect::<Vec<_>>().join(", ");
-    let note = if notes.is_empty() { String::new() } else { format!("; {notes}") };
-    format!("{}: {}{note}", figure.label, marked(format!("{}{unit}", figure.value), figure.is_doubtful))
+    let parts: Vec<String> = figure.large_parts().into_iter().map(|(_, text)| text).collect();
+    let parts = (!parts.is_empty()).then(|| format!("of it {}", parts.join(", ")));
+    let notes = parts.into_iter().chain(Some(figure.note.clone()).filter(|note| !note.is_empty()));
+    let notes: String = notes.map(|note| format!("; {note}")).collect();
+    format!("{}: {}{notes}", figure.label, marked(format!("{}{unit}", figure.value), figure.is_doubtful))
 }
 
 fn block(block: &Block, medium: Medium) -> Vec<Paragraph> {

@@ -8,6 +8,7 @@ use ringmark_core::number_text::{count, four_digits, percent, percent_number, th
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::allreduce_model::Band;
 use ringmark_core::stats::goodput::{LostTime, MeasuredTime, Restart};
+use ringmark_core::stats::summary::median;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::show::page::charts::Chart;
@@ -25,8 +26,9 @@ const COSTS: &str = "Means in seconds from short runs with one failure each, wit
                      start and load are those of all kinds together.";
 
 const HOSTS: &str = "A day of training with the costs measured here, each number of hosts with its best interval. On more \
-                     hosts, checkpoints and restarts can take longer. A dash means that restarts would take nearly all of \
-                     the time.";
+                     hosts, checkpoints and restarts can take longer.";
+
+const NO_GOODPUT: &str = "A dash means that restarts would take nearly all of the time.";
 
 /// Difference between the times of an iteration with and without failures that causes a warning.
 const OTHER_SPEED: f64 = 0.1;
@@ -53,7 +55,10 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
     let lost = 1.0 - measured.goodput;
     let of_lost = |(class, name, seconds)| Share { class, name, share: seconds / measured.wall.0 / lost };
-    let parts: Vec<Share> = causes(measured).into_iter().filter(|_| lost > 0.0).map(of_lost).collect();
+    let shown = causes(measured).into_iter().filter(|(.., seconds)| lost > 0.0 && *seconds >= 0.0);
+    let parts: Vec<Share> = shown.map(of_lost).collect();
+    let faster = -measured.slower.0 / measured.useful.0;
+    let faster = (faster > 0.0).then(|| format!("iterations {} faster than without failures", percent(faster)));
     let range = predicted.map(|_| format!("predicted {} %, ", range(*predicted))).unwrap_or_default();
     let of_run = format!("{range}{} in {}", count(measured.failures, "failure"), time(measured.wall));
     let young = format!("by Daly, and at least the time to write a checkpoint; {} by Young", time(*young_interval));
@@ -66,7 +71,7 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
         conclusion: None,
         figures: vec![
             Figure::new(format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
-            Figure { parts, ..Figure::new("Lost time", percent_number(lost), "%", "") },
+            Figure { parts, ..Figure::new("Lost time", percent_number(lost), "%", faster.unwrap_or_default()) },
             Figure::new("Speed without failures", four_digits(undisturbed_speed.0), format!("{unit}/s"), ""),
             Figure::new("Best interval between checkpoints", time(*best_interval), "", young),
         ],
@@ -183,8 +188,27 @@ fn lost(goodput: &Goodput) -> Option<Block> {
     let names = causes(&first.measured).map(|(_, name, _)| name).into_iter().chain(["all"]);
     let columns = [Column::text("interval")].into_iter().chain(names.map(|cause| Column::numbers(cause, "%")));
     let rows = goodput.intervals.iter().map(row).collect();
-    block("Lost time by cause", LOST, columns.collect(), rows)
-        .map(|block| Block { charts: vec![vec![Chart::Spans(time_lines(goodput))]], ..block })
+    block("Lost time by cause", LOST, columns.collect(), rows).map(|block| Block {
+        remark: long_stalls(goodput),
+        charts: vec![vec![Chart::Spans(time_lines(goodput))]],
+        ..block
+    })
+}
+
+/// Ratio of a checkpoint's stall to the median of its run from which it is mentioned.
+const LONG_STALL: f64 = 10.0;
+
+/// Returns a sentence for each run with a checkpoint that took much longer than the others.
+fn long_stalls(goodput: &Goodput) -> String {
+    let sentence = |IntervalResult { requested, measured, .. }: &IntervalResult| {
+        let stalls = measured.activities.iter().filter(|activity| activity.time_use == TimeUse::Checkpoint);
+        let stalls: Vec<f64> = stalls.map(|Activity { begin, end, .. }| end.0 - begin.0).collect();
+        let (longest, median) = (stalls.iter().copied().fold(0.0, f64::max), median(&stalls)?);
+        let took = time(Seconds(longest));
+        (longest > LONG_STALL * median)
+            .then(|| format!("{requested}: a checkpoint took {took}, {:.0} times the median.", longest / median))
+    };
+    goodput.intervals.iter().filter_map(sentence).collect::<Vec<_>>().join(" ")
 }
 
 fn time_lines(goodput: &Goodput) -> SpanChart {
@@ -247,14 +271,21 @@ fn hosts(goodput: &Goodput) -> Option<Block> {
         Column::numbers("range", "%"),
     ];
     let is_injected = goodput.host_mtbf() < LEAST_HOST_MTBF;
+    let shown = goodput.predictions.iter().filter(|prediction| !is_injected || prediction.goodput.is_some());
+    let rows: Vec<Row> = shown.map(row).collect();
+    let note = if is_injected { HOSTS.to_owned() } else { format!("{HOSTS} {NO_GOODPUT}") };
     let real = if is_injected {
         ", which is that of the injected failures: --host-mtbf 200d predicts for real hosts"
     } else {
         ""
     };
     let host_mtbf = format!("MTBF of one host: {}{real}", time(goodput.host_mtbf()));
-    block("Other numbers of hosts", HOSTS, columns, goodput.predictions.iter().map(row).collect())
-        .map(|block| Block { remark: host_mtbf, ..block })
+    let table = (!rows.is_empty()).then_some(Table { columns, rows, bars: None });
+    (!goodput.predictions.is_empty()).then(|| Block {
+        remark: host_mtbf,
+        table,
+        ..Block::new("Other numbers of hosts", note)
+    })
 }
 
 fn block(title: &str, note: &str, columns: Vec<Column>, rows: Vec<Row>) -> Option<Block> {

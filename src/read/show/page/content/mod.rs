@@ -49,6 +49,7 @@ use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::load::environment::moment;
+use crate::read::show::numbers::doubtful_legend;
 use crate::read::show::page::content::batch_sizes::PageTable;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Headline, Link, Section, Subject};
@@ -85,11 +86,14 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link], recor
     sections.extend(scored);
     sections.extend(records.sections);
     sections.extend(environment::section(results));
+    let is_reliable = results.iter().all(|result| result.assessment().is_reliable());
+    let legend = if is_reliable { String::new() } else { doubtful_legend("the lines below \"Unreliable figures\"") };
     Document {
         title,
         provenance: results.iter().filter_map(|result| provenance(result, results.len() > 1)).collect(),
         links: links.to_vec(),
         headlines,
+        legend,
         findings: not_comparable(results).into_iter().chain(findings(results)).collect(),
         sections,
     }

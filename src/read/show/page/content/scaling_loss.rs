@@ -20,6 +20,8 @@ const NOTE: &str = "The step of a case minus the step of the base, in parts that
     and backward time. Waiting: exposed all-reduce until the slowest rank joins. Transfer: exposed all-reduce after \
     that. Other: the rest. A negative part is a gain; \u{b1} is the 95 % confidence interval over runs.";
 
+const UNCERTAIN: &str = "In parentheses: within the confidence interval of the loss.";
+
 const READING: &str = "Thin lines are confidence intervals, cut off at the edge of the chart. The axis starts at 0 only if the bars are \
      complete.";
 
@@ -50,7 +52,9 @@ pub fn block(setting: &Setting) -> Option<Block> {
     };
     let is_split = series.iter().flat_map(|(_, losses)| losses).any(|loss| !loss.loss.compute.is_empty());
     let alone = is_split.then(|| (LossPart::ComputeSharing.name(), ALONE.to_owned()));
+    let is_uncertain = series.iter().flat_map(|(_, losses)| losses).any(CaseLoss::is_uncertain);
     Some(Block {
+        remark: if is_uncertain { UNCERTAIN.to_owned() } else { String::new() },
         column_notes: alone.into_iter().collect(),
         charts: series.iter().map(charts).collect(),
         table: Some(table(setting, &series)),
