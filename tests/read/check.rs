@@ -115,7 +115,13 @@ fn caution_of_a_report_is_noted() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(folder);
         let (status, stdout, stderr) = run(ringmark("check").arg(&folder));
         assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-        assert!(stdout.ends_with(&format!("\n        note: use with caution: {reasons}\n")), "{stdout}");
+        let (_, notes) = stdout.split_once("\n        note: use with caution: ").expect("a note");
+        assert!(notes.starts_with(&format!("{reasons}\n")), "{stdout}");
+        assert_eq!(
+            notes.contains("\n        note: warning: 1n1g, run 2: other processes "),
+            reasons == of_suite,
+            "{notes}"
+        );
         let (status, stdout, stderr) = run(ringmark("report").arg(&folder));
         assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
         assert!(stdout.contains(&format!("\n- Use with caution: {reasons}; all {runs} runs count\n")), "{stdout}");
