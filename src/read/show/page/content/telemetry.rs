@@ -10,6 +10,7 @@ use ringmark_core::number_text::count;
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::load::run::Measured;
+use crate::read::show::numbers::list;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, Shade};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
@@ -49,6 +50,15 @@ const CHARTS: [ChartSpec; 6] = [
     ("Retransmits", "segments/s", Quantity::Retransmissions, Aggregation::Sum, 1.0),
 ];
 
+/// Columns of the table that its title names, with the name.
+const QUANTITIES: [(&str, &str); 5] = [
+    ("clock", "clock"),
+    ("hottest", "temperature"),
+    ("power", "power"),
+    ("utilization", "utilization"),
+    ("sent", "network traffic"),
+];
+
 /// Returns a block for each series: the slowest run of its largest case with readings.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
     setting.series.iter().filter_map(|series| block(setting, series)).collect()
@@ -79,11 +89,16 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
         .collect();
     let missing: BTreeSet<&str> = hosts.iter().flat_map(|(_, read)| &read.missing).map(String::as_str).collect();
     let missing = missing.into_iter().map(|what| format!(" Not read: {what}.")).collect::<String>();
+    let table = table(&hosts, measured);
+    let is_shown = |column: &str| table.columns.iter().any(|shown| shown.name == column);
+    let read = QUANTITIES.into_iter().filter(|(column, _)| is_shown(column)).map(|(_, name)| name.to_owned());
+    let title = [format!("Telemetry of {what}{which}"), list(&read.collect::<Vec<_>>())];
+    let title = title.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
     Some(Block {
         charts: charts.chunks(2).map(<[Chart]>::to_vec).collect(),
-        table: Some(table(&hosts, measured)),
+        table: Some(table),
         reading: format!("{NOTE}{left_out}{missing}"),
-        ..Block::new(format!("Clocks, temperature, power and network traffic of {what}{which}"), "")
+        ..Block::new(title, "")
     })
 }
 
