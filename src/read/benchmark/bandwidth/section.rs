@@ -364,7 +364,10 @@ fn table(lines: &[Line]) -> Table {
                 format!("{:.2}", mean * 1e6),
                 format!("{:.2}", percentile(&timing.pooled(), 95.0).unwrap_or(f64::NAN) * 1e6),
                 format!("{rate:.3}"),
-                share.map_or("-".to_owned(), percent_number),
+                match share {
+                    Some(_) if line.is_in_cache(message.bytes) => "in cache".to_owned(),
+                    share => share.map_or("-".to_owned(), percent_number),
+                },
                 timing.wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
             ];
             Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong, is_doubtful: line.is_doubtful }
