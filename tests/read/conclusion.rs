@@ -54,7 +54,7 @@ fn conclusion_contains_speedup_and_largest_loss() {
         ResNet50-v1b, fp32, batch size 4 per rank
         Sound: runs vary by 2.0 % (CV); all 6 runs count
 
-        case  ranks  runs     speed  per rank  speedup  efficiency   +-    CV
+        case  ranks  runs     speed  per rank  speedup  efficiency    ±    CV
                            images/s  images/s                    %    %     %
         ---------------------------------------------------------------------
         1n1g      1   3/3     7.656     7.656     1.00       100.0    -  2.00

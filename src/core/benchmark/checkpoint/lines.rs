@@ -19,12 +19,12 @@ pub const COLUMNS: [(&str, &str); WIDTH] = [
     ("mode", ""),
     ("written", "GB"),
     ("write", "GB/s"),
-    ("+-", "GB/s"),
+    ("\u{b1}", "GB/s"),
     ("per host", "GB/s"),
     ("per writer", "GB/s"),
     ("fsync", "s"),
     ("stall", "s"),
-    ("+-", "s"),
+    ("\u{b1}", "s"),
     ("slower", "%"),
     ("read", "GB/s"),
     ("cold", "%"),
@@ -41,7 +41,7 @@ pub fn is_text(column: &str) -> bool {
 pub fn table(record: &CheckpointRecord, is_unreliable: bool) -> Vec<String> {
     let head = [COLUMNS.map(|(name, _)| name.to_owned()), COLUMNS.map(|(_, unit)| unit.to_owned())];
     let rows: Vec<[String; WIDTH]> = head.into_iter().chain(rows(record, is_unreliable)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: [usize; WIDTH] = std::array::from_fn(width);
     let line = |row: &[String; WIDTH]| {
         let cells = row.iter().zip(COLUMNS).zip(widths).map(|((cell, (name, _)), width)| match is_text(name) {
@@ -51,7 +51,7 @@ pub fn table(record: &CheckpointRecord, is_unreliable: bool) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let mut lines: Vec<String> = rows.iter().map(line).collect();
-    lines.insert(2, "-".repeat(lines.iter().map(String::len).max().unwrap_or_default()));
+    lines.insert(2, "-".repeat(lines.iter().map(|line| line.chars().count()).max().unwrap_or_default()));
     lines
 }
 
@@ -136,7 +136,7 @@ mod tests {
             ranks[0].from_storage = Some(Bytes(30_000_000));
         }
         expect![[r#"
-            writers  files  io        mode      written  write     +-  per host  per writer  fsync  stall     +-  slower    read  cold  restore
+            writers  files  io        mode      written  write      ±  per host  per writer  fsync  stall      ±  slower    read  cold  restore
                                                      GB   GB/s   GB/s      GB/s        GB/s      s      s      s       %    GB/s     %        s
             -----------------------------------------------------------------------------------------------------------------------------------
             rank-0       1  buffered  blocking     1.00   1.00  0.248      1.00        1.00  0.200   1.00  0.251       -    2.00   100    0.750
@@ -144,7 +144,7 @@ mod tests {
         expect!["ranks, 1 file, direct, beside: not cold, 3 % of the bytes of a rank came from the storage: the kernel kept pages of the files, or the folder is in memory"].assert_eq(&warm_reads(&record).collect::<Vec<_>>().join("\n"));
         record.results.truncate(1);
         record.results[0].checkpoints.truncate(1);
-        expect!["rank-0       1  buffered  blocking     1.00  (1.00)     -    (1.00)      (1.00)  (0.200)  (1.00)   -       -  (2.00)   100  (0.750)"].assert_eq(&table(&record, true)[3]);
+        expect!["rank-0       1  buffered  blocking     1.00  (1.00)     -    (1.00)      (1.00)  (0.200)  (1.00)  -       -  (2.00)   100  (0.750)"].assert_eq(&table(&record, true)[3]);
         record.results[0].checkpoints[0][0].from_storage = None;
         assert!(warm_reads(&record).next().expect("a line").contains("is unknown"));
     }

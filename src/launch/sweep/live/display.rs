@@ -80,7 +80,7 @@ mod tests {
             let line = display.show(&progress(), &[], start + Duration::from_secs(second));
             line.map(|line| (second, line))
         });
-        let line = "run 3/10 - 2n2g - backward - 12/30 - 79.00 images/s +-4 % - run 0:40 - sweep about 6:10 left";
+        let line = "run 3/10 - 2n2g - backward - 12/30 - 79.00 images/s ±4 % - run 0:40 - sweep about 6:10 left";
         assert_eq!(lines.collect::<Vec<_>>(), [30, 60, 90, 120].map(|second| (second, line.to_owned())));
     }
 }

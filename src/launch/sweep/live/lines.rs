@@ -28,7 +28,7 @@ pub fn lines(progress: &Progress, columns: usize, rows: usize) -> Vec<String> {
     lines
 }
 
-/// Returns `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s +-4 % - run 0:40 - sweep about 6:10 left`; omits the
+/// Returns `run 3/10 - 1n2g - backward - 12/30 - 1.2 images/s ±4 % - run 0:40 - sweep about 6:10 left`; omits the
 /// least important parts if that is longer than `columns`.
 pub fn headline(progress: &Progress, columns: usize) -> String {
     let jobs = progress.jobs;
@@ -88,7 +88,7 @@ fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
     match (job.mean_units_per_second, job.units_per_second) {
         (Some(mean), _) => {
             let margin = job.margin.filter(|margin| *margin < 1.0);
-            (Some(units_per_second(mean, job.unit)), margin.map(|margin| format!("+-{:.0} %", 100.0 * margin)))
+            (Some(units_per_second(mean, job.unit)), margin.map(|margin| format!("\u{b1}{:.0} %", 100.0 * margin)))
         }
         (None, Some(last)) => (Some(units_per_second(last, job.unit) + " (warm-up)"), None),
         (None, None) => (None, None),
@@ -205,7 +205,8 @@ fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
     loop {
         let texts: Vec<&str> = parts.iter().map(|(_, text)| text.as_str()).collect();
         // The margin follows its mean without a dash.
-        let line = strip_control_characters(&texts.join(separator).replace(" - +-", " +-")).replace(['\n', '\t'], " ");
+        let line =
+            strip_control_characters(&texts.join(separator).replace(" - \u{b1}", " \u{b1}")).replace(['\n', '\t'], " ");
         let least = parts.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0);
         match least {
             Some(least) if line.chars().count() > columns => parts.retain(|(rank, _)| *rank != least),
@@ -320,7 +321,7 @@ pub(super) mod tests {
         assert_eq!(
             lines(&progress(), 120, 24),
             [
-                "run 3/10 - 2n2g - backward - 12/30 - 79.00 images/s +-4 % - run 0:40 - sweep about 6:10 left",
+                "run 3/10 - 2n2g - backward - 12/30 - 79.00 images/s ±4 % - run 0:40 - sweep about 6:10 left",
                 "  now 80.50 images/s - step 400 ms - slowest: rank 3 on b, 381 ms of its own",
                 "  a  2 ranks  iteration 12  all-reduce  slowest rank 1, 250 ms",
                 "  b  2 ranks, 1 server  iteration 12-13  backward 1, forward 1  slowest rank 3, 381 ms",

@@ -64,7 +64,7 @@ pub fn efficiency<'a>() -> Column<'a> {
 /// Half of the confidence interval of the efficiency.
 pub fn efficiency_margin<'a>() -> Column<'a> {
     let margin = of_figures("efficiency_margin", |figures| figures.efficiency_margin);
-    margin.shown("+-", "%", percent_number).doubted(is_scaling_doubtful)
+    margin.shown("\u{b1}", "%", percent_number).doubted(is_scaling_doubtful)
 }
 
 /// DLPerf's speed.
@@ -127,7 +127,7 @@ fn part<'a>(name: &str, value: fn(&IterationTimes) -> Seconds) -> Column<'a> {
 /// Share of the exposed all-reduce in the step.
 pub fn exposed_share<'a>() -> Column<'a> {
     let share = of_times("exposed_allreduce_share".to_owned(), IterationTimes::exposed_share);
-    share.shown("share", "%", percent_number).doubted(is_speed_doubtful)
+    share.shown("exposed share", "%", percent_number).doubted(is_speed_doubtful)
 }
 
 /// Step of the same ranks without communication.

@@ -29,7 +29,7 @@ pub const LEGEND: [&str; 5] = [
     "lost: all additional time of a step; compute, optimizer, input: that of these phases;",
     "sharing: compute loss of the baseline; overlap: additional compute loss with communication;",
     "waiting, transfer: exposed all-reduce before and after the slowest rank joins;",
-    "other: the rest of the step; +-: 95 % confidence interval; negative: a gain;",
+    "other: the rest of the step; \u{b1}: 95 % confidence interval; negative: a gain;",
     "speed: lost relative to ideal scaling; below the case: its efficiency",
 ];
 
@@ -46,7 +46,7 @@ pub fn unclear(group: &TrainingGroup) -> Vec<String> {
         let lost = milliseconds(Seconds(seconds));
         match margin.map(|margin| milliseconds(Seconds(margin))) {
             Some(margin) => format!(
-                "{case}: the loss of {lost} +- {margin} ms per step is too uncertain to break down: use more --runs"
+                "{case}: the loss of {lost} \u{b1} {margin} ms per step is too uncertain to break down: use more --runs"
             ),
             None => format!(
                 "{case}: the loss of {lost} ms per step cannot be broken down with fewer than {RUNS_OF_INTERVAL} runs per \
@@ -96,7 +96,7 @@ fn rows(case: &CaseLoss, parts: &[LossPart], unit: WorkUnit, is_doubtful: bool) 
     };
     let mut rows = vec![
         row(case.case.to_string(), "ms", &|part| Some(part.seconds * 1e3)),
-        row(marked(format!("{:.1} %", loss.efficiency() * 100.0), is_doubtful), "+- ms", &|part| {
+        row(marked(format!("{:.1} %", loss.efficiency() * 100.0), is_doubtful), "\u{b1} ms", &|part| {
             Some(part.margin? * 1e3)
         }),
         row(String::new(), unit.per_second(), &|part| Some(case.rate_lost(part.seconds).0)),

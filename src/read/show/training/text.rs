@@ -33,7 +33,7 @@ const LEGEND: [&str; 7] = [
     "CV: standard deviation / mean of the runs' speeds.",
 ];
 
-const MARGIN_LEGEND: &str = "+-: half of the 95 % confidence interval of the efficiency.";
+const MARGIN_LEGEND: &str = "\u{b1}: half of the 95 % confidence interval of the efficiency.";
 
 /// Printed instead of the omitted tables of a quick profile.
 const LEFT_OUT: &str = "--explain adds iteration times, FLOP rate and scaling loss";
@@ -130,7 +130,7 @@ fn section(
                 }
             },
             "backward: without time blocked by communication; optimizer: weight update;",
-            "exposed: all-reduce not hidden by backward; share: exposed / step",
+            "exposed: all-reduce not hidden by backward; exposed share: exposed / step",
         ],
         times(group),
     );
@@ -197,7 +197,7 @@ fn speeds(group: &TrainingGroup, with_dlperf: bool) -> Table {
         training::efficiency_margin(),
         columns::cv(),
     ]);
-    columns::table(group, &group.cases, shown).without_empty("+-")
+    columns::table(group, &group.cases, shown).without_empty("\u{b1}")
 }
 
 /// Returns true if the efficiency of any case has a confidence interval.

@@ -164,7 +164,7 @@ fn shown<'a>(process: &str, unit: WorkUnit) -> Vec<training::Column<'a>> {
         training::speed_per_rank(process, unit).minor(),
         training::speedup(),
         training::efficiency(),
-        training::efficiency_margin().titled(MARGIN).minor(),
+        training::efficiency_margin().minor(),
         columns::cv(),
     ]
 }

@@ -123,7 +123,7 @@ fn bar(setting: &Setting, series: &PageSeries, step: &Step, parts: &[StepPart], 
 
 fn table(setting: &Setting, groups: &[(&PageSeries, Vec<Step>)], parts: &[StepPart]) -> Table {
     let several = setting.series.len() > 1;
-    let (whole, exposed) = (training::step(), training::exposed_share().titled("exposed"));
+    let (whole, exposed) = (training::step(), training::exposed_share());
     let parts = parts.iter().map(|part| &part.column);
     let shown: Vec<&training::Column> = std::iter::once(&whole).chain(parts).chain([&exposed]).collect();
     let names = several.then_some("result").into_iter().chain(["case"]).map(Column::text);
