@@ -256,6 +256,8 @@ fn unreliable_result_shows_one_cause_and_folded_lists() {
     assert_eq!(cards.len(), 2, "a network each");
     let head = page.split("host a \u{b7} ").nth(1).and_then(|rest| rest.split('<').next()).expect("a head");
     assert!(head.ends_with(" \u{b7} ringmark sweep"), "the folder depends on the reader: {head}");
+    let legend = "<p class=\"note\">In parentheses: unreliable; the lines below &quot;Unreliable figures&quot; contain";
+    assert!(page.contains(legend) && page.contains("<p class=\"value\">("), "{page}");
     for card in cards {
         assert!(card.ends_with("<strong>Unreliable</strong><span>: busy machine</span>"), "{card}");
     }
@@ -453,6 +455,26 @@ fn loss_of_two_runs_has_a_caveat() {
     let text = shown(&folder.path(), ReportFormat::Table);
     let line = text.lines().find(|line| line.starts_with("- Scaling loss of 1n2g: ")).expect("a figure");
     expect![""].assert_eq(&lines_with(line, " (2 runs:"));
+}
+
+/// Parentheses, bandwidth above the memory limit, and the share that is not a time.
+#[test]
+fn tables_explain_unusual_cells() {
+    let text = shown(&committed("suite-2-cores"), ReportFormat::Table);
+    expect!["In parentheses: within the confidence interval of the loss."]
+        .assert_eq(&lines_with(&text, "In parentheses"));
+    expect![[r#"
+        1n2g, in-place      128 KiB  float     3.17     3.52  41.388         in cache      0  ██████████▉
+        1n2g, in-place      512 KiB  float    10.11    11.47  51.843         in cache      0  █████████████▋
+        1n2g, in-place        2 MiB  float    39.26    53.70  53.414         in cache      0  ██████████████"#]]
+    .assert_eq(&lines_with(&text, "in cache"));
+    expect!["case           step  forward  backward  waiting  transfer  optimizer  other  exposed share"]
+        .assert_eq(&lines_with(&text, "exposed share"));
+    expect!["Telemetry of 1n2g, run 2 (slowest run): clock and utilization"]
+        .assert_eq(&lines_with(&text, "Telemetry of"));
+    let unreliable = shown(&disturbed_folder().path(), ReportFormat::Table);
+    expect![[r#"In parentheses: unreliable; the lines below "Unreliable figures" contain reason and fix."#]]
+        .assert_eq(&lines_with(&unreliable, "In parentheses"));
 }
 
 #[test]
