@@ -10,7 +10,7 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
-use ringmark_core::dimension::{Model, Seconds, Strategy};
+use ringmark_core::dimension::{Model, Phase, Seconds, Strategy};
 use ringmark_core::host::{HostUse, RankUse};
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
@@ -618,6 +618,8 @@ fn only_ranks_with_a_warning_are_marked_slow() {
             }));
             for iteration in &mut uneven.iterations {
                 iteration.before_allreduce = [factor, 1.0, 1.0, 1.0].map(|times| Seconds(0.1 * times)).to_vec();
+                let waited = 0.1 * (factor - 1.0);
+                iteration.phases[Phase::ExposedAllreduce] = [0.0, waited, waited, waited].map(Seconds).to_vec();
             }
             folder.run(&uneven);
         }
