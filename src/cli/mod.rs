@@ -159,7 +159,9 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
         Some(command) if command == "goodput" || launch::Benchmark::has_subcommand(command) => {
             &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
-        Some("doctor" | "accept") => &[migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS],
+        Some("doctor" | "accept") => {
+            &[migration_hints::HOST_HINTS, migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS]
+        }
         Some(option) if option.starts_with('-') => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
         _ => &[migration_hints::READER_HINTS],
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use expect_test::expect;
 use ringmark_core::options::migration_hints::{
-    BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
+    BANDWIDTH_HINTS, COMMON_HINTS, HOST_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
 };
 
 use crate::support::golden::assert_golden;
@@ -49,7 +49,20 @@ fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
 
 fn known() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
-    for command in ["sweep", "score", "bandwidth", "input", "extract", "report", "pack", "diff", "predict", "doctor"] {
+    for command in [
+        "sweep",
+        "score",
+        "bandwidth",
+        "input",
+        "extract",
+        "report",
+        "pack",
+        "diff",
+        "predict",
+        "doctor",
+        "accept",
+        "goodput",
+    ] {
         let help = succeeds(&mut ringmark(&format!("{command} --help")));
         known.extend(help.split([' ', ',', '\n']).filter(|word| word.starts_with('-')).map(str::to_owned));
     }
@@ -59,8 +72,9 @@ fn known() -> BTreeSet<String> {
 #[test]
 fn every_suggested_option_exists() {
     let (known, rows) = (known(), rows());
-    let hints =
-        [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, READER_HINTS, COMMON_HINTS].into_iter().flatten();
+    let hints = [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, READER_HINTS, HOST_HINTS, COMMON_HINTS]
+        .into_iter()
+        .flatten();
     // Options passed on to mpirun are not ours.
     let ours = hints.map(|hint| hint.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);
@@ -205,6 +219,27 @@ fn options_of_other_programs_get_one_line() {
         "doctor a:8",
         "doctor a b",
         "doctor --fix",
+        "accept --nodes 64",
+        "accept --cases 8n8g",
+        "accept --duration 2h",
+        "doctor --nodes 64",
+        "sweep --num_processes 8",
+        "sweep --num_machines 4 --num_processes 32",
+        "sweep --machine_rank 0",
+        "sweep --main_process_ip a",
+        "sweep --main_process_port 29500",
+        "sweep --multi_gpu",
+        "goodput",
+        "diff q1",
+        "check",
+        "report",
+        "predict",
+        "extract",
+        "pack images",
+        "sweep -N 64 --ntasks-per-node=8",
+        "sweep -N 2 -n 16 -H a:8,b:8",
+        "sweep --exclude node3",
+        "sweep --gpu 1",
         "sweep --strategy zero4",
         "sweep --strategy zero0",
         "sweep --n_layer 12",

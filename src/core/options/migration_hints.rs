@@ -31,15 +31,17 @@ macro_rules! hints {
 
 /// Hints for `ringmark`.
 pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
-    "-np" | "--np" | "-n" | "--num-proc" | "--ntasks" | "--world-size" => RANKS,
+    "-np" | "--np" | "-n" | "--num-proc" | "--ntasks" | "--world-size" | "--num-processes" => RANKS,
     "--nproc-per-node" | "--nproc" | "--nprocs" | "-g" | "--ngpus" | "--num-gpus" | "--gpus-per-node"
         | "--ntasks-per-node" | "--npernode" | "-npernode" | "--ppr" | "--gpu-num-per-node" | "--devices"
         => RANKS,
-    "-N" | "--nnodes" | "--nodes" | "--num-nodes"
+    "-N" | "--nnodes" | "--nodes" | "--num-nodes" | "--num-machines"
         => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} of them",
     "--num-gpus-per-node" | "--slots" | "--slots-per-host" => "`--hosts a:{},b:{}` gives every host {} ranks",
-    "--include" | "--exclude" => "`--hosts a:8,b:8` lists the hosts, and `--gpus 0,1` the GPUs of each host",
+    "--exclude" => "omit these hosts from --hosts, or pass --exclude to salloc; `--gpus 0,1` selects GPUs of every host",
+    "--include" => "`--hosts a:8,b:8` lists the hosts, and `--gpus 0,1` the GPUs of each host",
     "--master-addr" | "--master-port" | "--rdzv-endpoint" | "--dist-url" | "--local-addr"
+        | "--main-process-ip" | "--main-process-port"
         => "not needed: `--hosts a:8,b:8` is enough; mpirun starts and connects the ranks",
     "--rdzv-backend" | "--rdzv-id" | "--rdzv-conf" | "--multiprocessing-distributed"
         => "not needed: there is no rendezvous; mpirun starts and connects the ranks",
@@ -84,6 +86,7 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--gpu-bind" => "`--launcher-args \"..\"` passes arguments to srun",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
+    "--multi-gpu" => "not needed: the default cases end with all GPUs of all hosts",
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
     "--timeline-filename" | "--timeline"
         => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline next to the record",
@@ -243,7 +246,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--variable-update" => "`--strategy NAME` selects how gradients are summed and weights updated",
     "--all-reduce-spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
     "--num-classes" => "not supported: every network has 1000 classes",
-    "--launcher" | "--standalone" | "--local-rank" | "--node-rank" | "--rank"
+    "--launcher" | "--standalone" | "--local-rank" | "--node-rank" | "--rank" | "--machine-rank"
         => "not needed: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
     "--no-cuda" | "--cpu" => "`--device cpu`",
     "--gpu" | "--cuda" => "`--device cuda`",
@@ -304,6 +307,28 @@ pub const READER_HINTS: &[MigrationHint] = hints![
     "--all" => "not needed: everything is checked and printed",
     "--timeout" => "not needed: each check has its own limit",
     "--check-build" => "`ringmark doctor` prints what works on each host",
+];
+
+/// Hints for `ringmark accept` and `ringmark doctor`, which check hosts and have no cases.
+pub const HOST_HINTS: &[MigrationHint] = hints![
+    "-N" | "--nodes" | "--nnodes" | "--num-nodes" | "--cases" | "-np" | "--np" | "--ranks"
+        => "`--hosts node[1-64]:8` lists the hosts; with `--launcher slurm` the allocation has them",
+    "--duration" | "--minutes" | "--hours" => "`--soak 2h` of `ringmark accept` repeats its jobs for this time",
+];
+
+/// Tips for commands without a required argument.
+const MISSING_ARGUMENTS: &[(&str, &str)] = &[
+    ("watch", "pass the folder that the sweep prints at its start, its --out: `ringmark watch FOLDER`"),
+    (
+        "goodput",
+        "`--mtbf 10m` injects a failure about every 10 minutes; `--host-mtbf 200d` is for predictions and injects none",
+    ),
+    ("extract", "pass the --out of a sweep: `ringmark extract results/first`"),
+    ("check", "pass the --out of a sweep: `ringmark check results/first`"),
+    ("report", "pass the --out of a sweep: `ringmark report results/first -o report.html`"),
+    ("predict", "pass the --out of a sweep of several cases: `ringmark predict results/rack7 --cases 16n8g`"),
+    ("diff", "pass two results: `ringmark diff results/before results/after`"),
+    ("pack", "`ringmark pack FOLDER train.rec` packs the images in FOLDER"),
 ];
 
 /// Values of other programs: option, [`letters`] or text of a value there, and ringmark's equivalent.
@@ -544,8 +569,9 @@ fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'stati
         ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--resume") && is_typed("--repeat") => {
             Some("`--out FOLDER --resume --repeat CASE` repeats the runs of a case of the sweep in FOLDER")
         }
-        ErrorKind::MissingRequiredArgument if typed.get(1).is_some_and(|command| command == "watch") => {
-            Some("pass the folder that the sweep prints at its start, its --out: `ringmark watch FOLDER`")
+        ErrorKind::MissingRequiredArgument => {
+            let command = typed.get(1)?;
+            MISSING_ARGUMENTS.iter().find(|(name, _)| name == command).map(|(_, tip)| *tip)
         }
         _ => None,
     }
@@ -793,7 +819,8 @@ fn find_hint<M: KeywordEnum>(
             return answer("`--dtype bf16`".to_owned());
         }
         if let ("--gpu", Some(gpus)) = (word, number) {
-            return answer(format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number"));
+            let ours = format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number");
+            return answer(ours.replace(" 1 GPUs", " 1 GPU"));
         }
         let hosts =
             number.filter(|ranks| hint.words[0] == "-np" && *ranks > 8 && ranks % 8 == 0).map(|ranks| ranks / 8);
@@ -875,6 +902,7 @@ fn hint_for_layout(hint: &MigrationHint, typed: &[String]) -> Option<String> {
     }
     let of_all = || all_ranks.map(|ranks| ranks / nodes);
     let ranks = of_all().or(ranks_per_node)?;
+    let are_hosts_missing = hosts.is_none() && nodes > 1;
     let hosts = match (hosts, nodes) {
         (Some(hosts), _) => format!("--hosts {hosts} "),
         (None, 1) => String::new(),
@@ -885,8 +913,13 @@ fn hint_for_layout(hint: &MigrationHint, typed: &[String]) -> Option<String> {
     let names = typed.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(name, _)| name));
     let foreign = names.filter(is_foreign).collect::<Vec<_>>().join(" ");
     let each = if nodes == 1 { "" } else { " each" };
+    let is_srun = foreign.split(' ').any(|word| ["-N", "--ntasks-per-node", "--ntasks"].contains(&word));
+    let slurm = match are_hosts_missing && is_srun {
+        true => format!("; in an allocation of Slurm, `--launcher slurm --cases {nodes}n{ranks}g`"),
+        false => String::new(),
+    };
     let ours = format!("`{hosts}--cases {nodes}n{ranks}g` is {nodes} nodes with {ranks} ranks{each}");
-    Some(format!("{foreign}: {}", ours.replace(" 1 nodes", " 1 node").replace(" 1 ranks", " 1 rank")))
+    Some(format!("{foreign}: {}{slurm}", ours.replace(" 1 nodes", " 1 node").replace(" 1 ranks", " 1 rank")))
 }
 
 #[cfg(test)]

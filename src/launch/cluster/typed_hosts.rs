@@ -61,9 +61,10 @@ impl TypedHosts {
     /// Fills in the missing slot numbers from `found`, in order. Fails if a number is still missing.
     pub fn into_hosts(self, found: impl IntoIterator<Item = u32>) -> anyhow::Result<Hosts> {
         let mut found = found.into_iter();
+        let all = host_list::compact(self.without_slots());
         let hosts = self.hosts.into_iter().map(|TypedHost { name, slots }| match slots.or_else(|| found.next()) {
             Some(slots) => Ok(Host { name, slots }),
-            None => bail!("host {name:?} has no slot count: write {name}:8 for 8 ranks"),
+            None => bail!("host {name:?} has no slot count: write {all}:8 for 8 ranks"),
         });
         Hosts::named(self.source, hosts.collect::<anyhow::Result<_>>()?)
     }
@@ -184,6 +185,8 @@ mod tests {
     #[test]
     fn invalid_host_list_names_the_value_and_the_fix() {
         expect![[r#"host "b" has no slot count: write b:8 for 8 ranks"#]].assert_eq(&list_error("a:8,b"));
+        expect![[r#"host "node1" has no slot count: write node[1-64]:8 for 8 ranks"#]]
+            .assert_eq(&list_error("node[1-64]"));
         expect![[r#"host a has "none" slots: write a number of at least 1"#]].assert_eq(&list_error("a:none"));
         expect![[r#"host a has "0" slots: write a number of at least 1"#]].assert_eq(&list_error("a:0"));
         expect![[r#""" is not a host name: write name:8 or address:8"#]].assert_eq(&list_error(":8"));
