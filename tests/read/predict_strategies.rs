@@ -187,7 +187,7 @@ fn each_strategy_is_predicted_by_its_own_model() {
     assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(requested));
     let (status, stdout, _) = predict(&["--strategy", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
-    assert!(single_spaced(&stdout).contains("is inside the band"), "{stdout}");
+    assert!(single_spaced(&stdout).contains("is inside the range"), "{stdout}");
 }
 
 #[test]

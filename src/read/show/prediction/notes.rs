@@ -51,7 +51,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
             let command = bandwidth_command(evidence, &case.to_string());
             let advice = format!("; measure it: {command}, then --bandwidth FOLDER");
             lines.push(format!(
-                "no bandwidth result: the share of latency and the part that {hidden_by} hides are unknown, so the band is \
+                "no bandwidth result: the share of latency and the part that {hidden_by} hides are unknown, so the range is \
                  wider{}",
                 // Not useful for published rows, which other programs measured.
                 if evidence.buckets.is_empty() { "" } else { &advice }
@@ -101,7 +101,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     lines.extend([
         format!("{what} algorithm: {algorithm}"),
         format!("unchanged: {unchanged} and the rest of the step; the bandwidth of each host"),
-        "band: both limits plus the 95 % spread of the runs and the residual of the fit; mid: halfway between the limits"
+        "range: both limits plus the 95 % spread of the runs and the residual of the fit; mid: halfway between the limits"
             .to_owned(),
     ]);
     lines
@@ -159,7 +159,7 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     let single = references.find(|case| case.runs.len() == 1);
     warnings.extend(single.map(|case| {
         let what = if case.is_median { "only the median" } else { "one run" };
-        format!("{what} of {}: the band does not include the spread of runs", case.case)
+        format!("{what} of {}: the range does not include the spread of runs", case.case)
     }));
     if !evidence.bandwidth.is_empty() && evidence.conditions.is_none() {
         warnings.push(
@@ -182,7 +182,7 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     if let Some((case, _)) = evidence.bandwidth.iter().find(|(case, _)| one_number(case)) {
         let second = Case { nodes: if case.nodes == 2 { 4 } else { 2 }, ..*case };
         warnings.push(format!(
-            "bandwidth between hosts was measured for {case} only, which does not narrow the band: measure a second \
+            "bandwidth between hosts was measured for {case} only, which does not narrow the range: measure a second \
              case: {} --hosts ..",
             bandwidth_command(evidence, &format!("{case},{second}"))
         ));
@@ -193,7 +193,7 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     {
         warnings.push(format!(
             "latency and bandwidth between hosts fit the measured times with a residual of {:.0} %: the middle of the \
-             band is unreliable",
+             range is unreliable",
             line.residual * 100.0
         ));
     }

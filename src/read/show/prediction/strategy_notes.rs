@@ -41,7 +41,7 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
          exchange (upper limit)"
             .to_owned(),
         format!("unchanged: {unchanged}; the bandwidth of each host"),
-        format!("band: both limits plus the 95 % spread of the runs; mid: {middle}"),
+        format!("range: both limits plus the 95 % spread of the runs; mid: {middle}"),
     ]);
     lines
 }

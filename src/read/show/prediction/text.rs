@@ -15,8 +15,8 @@ use crate::read::show::numbers::doubtful_legend;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
-const COLUMNS: &str = "low, mid, high: the band of the speed and of the efficiency (eff.); servers: of the strategy; \
-    limited by: the largest loss relative to the base; measured: the band of one more run, which is wider than the interval of \
+const COLUMNS: &str = "low, mid, high: the range of the speed and of the efficiency (eff.); servers: of the strategy; \
+    limited by: the largest loss relative to the base; measured: the range of one more run, which is wider than the interval of \
     the mean in extract";
 
 /// Returns the tables and assumptions of every outlook with an answer, or of all with an explanation; empty if there is
@@ -88,8 +88,8 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
     let case = backtest.predicted.case;
     let from: Vec<String> = backtest.from.iter().map(Case::to_string).collect();
     format!(
-        "backtest: {case} predicted from {}; measured: {} {}; the middle of the band is off by {:+.1} %; the \
-         measured value is {} the band",
+        "backtest: {case} predicted from {}; measured: {} {}; the middle of the range is off by {:+.1} %; the \
+         measured value is {} the range",
         from.join(", "),
         speed(evidence.speed(case, backtest.measured)),
         evidence.point.batch.unit().per_second(),
@@ -113,6 +113,6 @@ fn under_text(under: &EfficiencyThreshold) -> Vec<String> {
         |case: Option<Case>| case.map_or_else(|| not_up_to.clone(), |case| format!("{case} ({} ranks)", case.ranks()));
     vec![
         format!("efficiency falls below {limit}: {}", case(under.mid)),
-        format!("  at the lower end of the band: {}; at the upper end: {}", case(under.earliest), case(under.latest)),
+        format!("  at the lower end of the range: {}; at the upper end: {}", case(under.earliest), case(under.latest)),
     ]
 }
