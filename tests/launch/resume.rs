@@ -184,8 +184,11 @@ fn sweep_without_finished_run_resumes_with_other_options() {
         succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
     expect![[r#"
         logs and records: DIR/out
+        note: settings changed (--batch-size: 8 then, 16 now; --wire: bf16 then, fp32 now); no run was complete
         0 of 1 runs are finished"#]]
     .assert_eq(&earlier_runs(&stdout));
+    expect!["note: settings changed (--batch-size: 8 then, 16 now; --wire: bf16 then, fp32 now); no run was complete"]
+        .assert_eq(&lines_with(&stdout, "settings changed"));
     assert_eq!(sandbox.states(), [RunState::Finished]);
     // The files of the failed run are kept, and do not count.
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_1.log.1"), "{:?}", sandbox.files("1n1g"));
@@ -392,7 +395,7 @@ fn resume_checks_the_files_of_finished_runs() {
         not in the figures: 1n1g/rn50_b8_fp32_1.jsonl: record without a log: restore the log, or remove the record
         not in the figures: 1n1g/rn50_b8_fp32_2.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
         not in the figures: 1n1g/rn50_b8_fp32_3.jsonl: the file was changed or damaged after the run (SHA-256 differs from the manifest)
-        not in the figures: sweep.json: 4 runs are missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 4 --resume
+        not in the figures: sweep.json: 4 runs are missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log; running or interrupted: 1n1g/rn50_b8_fp32_4.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 4 --resume
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the 4 messages above
     "#]].assert_eq(&without_paths(&stderr));

@@ -82,10 +82,12 @@ impl Ledger {
         add_servers(&mut manifest.conditions.options, &conditions.options);
         add_axis_values(&mut manifest.conditions.options, &conditions.options);
         let mismatches = manifest.conditions.mismatches(&conditions);
-        let mut superseded = Vec::new();
+        let (mut superseded, mut notes) = (Vec::new(), Vec::new());
         let is_any_finished = manifest.runs.iter().any(|run| run.state == RunState::Finished);
         if !mismatches.is_empty() && !is_any_finished {
             // Nothing is comparable yet: the sweep starts again with these settings.
+            let changes: Vec<String> = mismatches.iter().map(Mismatch::to_string).collect();
+            notes.push(format!("note: settings changed ({}); no run was complete", changes.join("; ")));
             superseded = std::mem::take(&mut manifest.runs).into_iter().map(|run| run.name).collect();
             manifest.conditions = conditions.clone();
         } else if !mismatches.is_empty() {
@@ -122,7 +124,7 @@ impl Ledger {
             true => Err("repeat requested".to_owned()),
             false => check(run),
         };
-        let notes = ledger.check(repeat, check);
+        notes.extend(ledger.check(repeat, check));
         Ok((ledger, notes))
     }
 
