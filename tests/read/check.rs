@@ -203,6 +203,7 @@ fn folder_of_results_gets_the_typed_command() {
     copy("dlperf-fp16/1n1g", "dlperf-fp16/1n1g");
     copy("score/1n1g", "score/1n1g");
     copy("input", "input");
+    copy("../goodput-4-hosts", "goodput");
     for (command, of_training, of_scoring, of_input) in [
         ("check", "check", "check", "check"),
         ("report", "report", "report", "report"),
@@ -214,8 +215,8 @@ fn folder_of_results_gets_the_typed_command() {
         assert_eq!(
             without_folder(suggested),
             format!(
-                "  ringmark {of_training} DIR/h200/dlperf-fp16\n  ringmark {of_input} DIR/h200/input\n  ringmark \
-                 {of_scoring} DIR/h200/score\n"
+                "  ringmark {of_training} DIR/h200/dlperf-fp16\n  ringmark report DIR/h200/goodput\n  ringmark {of_input} \
+                 DIR/h200/input\n  ringmark {of_scoring} DIR/h200/score\n"
             )
         );
     }
@@ -424,7 +425,7 @@ fn missing_and_foreign_files_are_named() {
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     expect![[r#"
         1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder: move it to another folder
-        sweep.json: 1 run is missing: resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
+        sweep.json: 1 run is missing (not yet run: 1n2g/rn50_b8_fp32_2.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
         1n1g/rn50_b8_fp32_1.log: missing from the manifest, which has later runs of its case
         1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder: move it to another folder
         out_result.json: its figures do not match these runs: extract again"#]].assert_eq(&findings);

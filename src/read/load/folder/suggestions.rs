@@ -37,10 +37,11 @@ const RESULT_LEVELS: u32 = 2;
 /// results.
 fn commands_for_results_below(root: &Path, reader: Reader) -> Option<String> {
     let all = results_below(root, RESULT_LEVELS);
-    let line = |(benchmark, folder): &(BenchmarkKind, PathBuf)| {
+    let line = |(benchmark, folder): &(Option<BenchmarkKind>, PathBuf)| {
         let command = match (benchmark, reader) {
-            (BenchmarkKind::Train, _) => reader,
-            (BenchmarkKind::Score, Reader::Predict) => Reader::Extract,
+            (None, _) => Reader::Report,
+            (Some(BenchmarkKind::Train), _) => reader,
+            (Some(BenchmarkKind::Score), Reader::Predict) => Reader::Extract,
             (_, Reader::Predict) => Reader::Report,
             _ => reader,
         };
@@ -52,8 +53,8 @@ fn commands_for_results_below(root: &Path, reader: Reader) -> Option<String> {
     (!all.is_empty()).then_some(lines + &more)
 }
 
-/// Returns the folders with results below a folder, sorted, each with its benchmark.
-fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
+/// Returns the folders with results below a folder, sorted, each with its benchmark; `None` if only `report` reads it.
+fn results_below(root: &Path, levels: u32) -> Vec<(Option<BenchmarkKind>, PathBuf)> {
     let mut folders: Vec<PathBuf> =
         entries(root).unwrap_or_default().into_iter().filter(|path| path.is_dir() && !is_case(path)).collect();
     folders.sort();
@@ -64,9 +65,11 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
             && !found.runs.is_empty()
         {
             found.find_benchmarks(&folder);
-            vec![(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train), folder)]
+            vec![(Some(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train)), folder)]
         } else if let Some(format) = record_below(&folder, RecordFormat::has_file) {
-            vec![(format.benchmark, folder)]
+            vec![(Some(format.benchmark), folder)]
+        } else if reported_only(&folder).is_some() {
+            vec![(None, folder)]
         } else if levels > 1 {
             results_below(&folder, levels - 1)
         } else {
