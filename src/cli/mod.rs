@@ -53,7 +53,7 @@ Examples:
   ringmark sweep --quick --out results/first
       a first look at this machine
   ringmark extract results/first
-      its table: speed, speedup, efficiency and a breakdown of the time
+      its table: speed, speedup and efficiency; --explain adds a breakdown of the time
   ringmark sweep --hosts a:8,b:8 --out results/rack7
       two hosts of 8 GPUs; before, `ringmark doctor --hosts a:8,b:8` checks them
 
@@ -219,7 +219,7 @@ pub enum Command {
     Diff(DiffOptions),
     /// Show one result or several as an HTML page, an SVG chart, Markdown or tables
     Report(ReportOptions),
-    /// Predict the speed of larger cases from a sweep, each as a range
+    /// Predict larger cases, each as a range, from a sweep of several cases (of several hosts, to predict more hosts)
     Predict(PredictOptions),
     /// Pack a folder of images into one RecordIO file, as MXNet's im2rec.py does
     Pack(PackOptions),

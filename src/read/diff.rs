@@ -9,6 +9,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::file::atomic_file;
 use ringmark_core::keyword_enum;
+use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::comparison::{Thresholds, Verdict};
 
@@ -102,6 +103,9 @@ keyword_enum!(
 /// that the exit status reports.
 pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     config.json.check(&inputs(config).iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    for path in [&config.base, &config.test] {
+        fs::metadata(path).map_err(|error| usage(folder::unreadable(path, error)))?;
+    }
     let base = read_side(&config.base).context("BASE")?;
     let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
@@ -174,10 +178,7 @@ fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
 
 /// Reads a side of any kind from `path`.
 fn read_side(path: &Path) -> anyhow::Result<Side> {
-    let metadata = fs::metadata(path)
-        .with_context(|| format!("{} cannot be read: pass a folder of results or a JSON file", path.display()))
-        .map_err(usage)?;
-    let mut side = match metadata.is_dir() {
+    let mut side = match path.is_dir() {
         true => read_folder(path)?,
         false => match content_of(path).with_context(|| path.display().to_string())? {
             Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
@@ -263,10 +264,10 @@ fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
 
 fn counted(content: Content, files: &[PathBuf]) -> String {
     let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
-    match files.len() {
-        1 => format!("a {} ({first})", content.text()),
-        several => format!("{several} times a {} ({first}, ..)", content.text()),
-    }
+    let text = content.text();
+    let (noun, program) = text.split_once(" of ").unwrap_or((&text, ""));
+    let more = if files.len() > 1 { ", .." } else { "" };
+    format!("{} of {program} ({first}{more})", count(files.len(), noun))
 }
 
 /// Reads files of which each is one run, except results of `ringmark extract`, which contain several.

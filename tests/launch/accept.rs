@@ -78,6 +78,8 @@ fn usage_error_names_the_option() {
     let criteria = sandbox.path("typo.toml").display().to_string();
     let error = refused(&mut sandbox.accept(&format!("--criteria {criteria}")), 2);
     assert!(error.contains("typo.toml: ") && error.contains("smallest_defekt"), "{error}");
+    let error = refused(&mut sandbox.accept("--criteria none.toml"), 2);
+    assert!(error.contains("the criteria file none.toml does not exist"), "{error}");
     assert!(!sandbox.path("out").exists());
 }
 

@@ -543,7 +543,7 @@ fn fail_on_sets_the_exit_status() {
     let output = diff(&file, &copy, &["--noise", "0.1%", "--fail-on", "noisy"]);
     output.is_ok_with(&["No difference"]);
     let last = output.stdout.lines().last().expect("a summary");
-    expect!["3 cases: 3 without a difference"].assert_eq(last);
+    expect!["3 cases: no difference"].assert_eq(last);
     // Both sides have the same warnings, so neither is repeated.
     let noisy = Folder::new();
     noisy.run(&record("1n1g", 1, 0.1));

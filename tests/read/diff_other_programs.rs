@@ -254,7 +254,7 @@ fn bandwidth_records_are_compared_with_nccl_tests() {
     diff(base.path(), test.path(), &[]).is_refused(&[
         "mixes file types",
         "record of ringmark bandwidth",
-        "3 times a JSON of nccl-tests",
+        "3 JSON files of nccl-tests (",
     ]);
     base.write("run4/1n2g/bandwidth.json", bandwidth(1e-3, DeviceKind::Cuda, Some("4 wrong elements")));
     let failed = diff(base.path(), base.path().join("run1/1n2g/bandwidth.json"), &[]);
@@ -301,6 +301,7 @@ fn different_benchmarks_are_not_compared() {
         "not comparable, even with --force",
     ]);
     training.write("ddp.json", pytorch(32, 25, &[(1, 0.1)]));
+    diff(training.path(), training.path().join("none"), &[]).is_refused(&["error: folder not found: "]);
     diff(training.path(), training.path(), &[])
-        .is_refused(&["BASE", "mixes file types: 3 training runs with logs; a JSON of PyTorch's DDP benchmark"]);
+        .is_refused(&["BASE", "mixes file types: 3 training runs with logs; 1 JSON file of PyTorch's DDP benchmark"]);
 }

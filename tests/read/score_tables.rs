@@ -378,7 +378,7 @@ fn different_networks_and_precisions_need_force() {
           precision: fp32 in BASE, bf16 in TEST
         compare results with the same settings, or give --force
     "]]
-    .assert_eq(&stderr);
+    .assert_eq(&without_folder(&stderr));
     assert_eq!(diff(&base.path(), &other.path(), &["--force"]).0, Some(0));
     let larger = one(record("1n1g/rn50_b8_fp32", 1, 0.5));
     let (status, _, stderr) = diff(&base.path(), &larger.path(), &[]);

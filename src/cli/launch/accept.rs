@@ -153,6 +153,7 @@ fn input_data(files: String, machine: &Machine, launch: &LaunchConfig) -> anyhow
 }
 
 fn read_criteria(file: &Path) -> anyhow::Result<Criteria> {
+    ensure!(file.exists(), usage(anyhow!("the criteria file {} does not exist", file.display())));
     let read = || -> anyhow::Result<Criteria> { Ok(toml::from_str(&fs::read_to_string(file)?)?) };
     read().with_context(|| format!("--criteria {}", file.display())).map_err(usage)
 }

@@ -58,6 +58,9 @@ pub struct Check {
     pub findings: Vec<String>,
     /// Notes that do not affect the outcome.
     pub notes: Vec<String>,
+    /// The note that is a command against the findings, if there is one.
+    #[serde(skip)]
+    pub fix: Option<String>,
     /// Cause of a failure in a few words, if there is one for all findings.
     #[serde(skip)]
     pub cause: Option<String>,
@@ -78,16 +81,17 @@ impl Check {
 
     fn new(name: CheckName, summary: String, findings: Vec<String>) -> Check {
         let state = if findings.is_empty() { CheckState::Passed } else { CheckState::Failed };
-        Check { name, state, summary, findings, notes: Vec::new(), cause: None }
+        Check { name, state, summary, findings, notes: Vec::new(), fix: None, cause: None }
     }
 
     /// Returns the check of the reliability of figures, with `own` findings of a benchmark.
     fn of_reliability(summary: String, assessment: &Assessment, own: impl Iterator<Item = String>) -> Check {
         let warnings = &assessment.reliability_warnings;
         let findings = reliability::reasons(warnings).into_iter().chain(own).collect();
-        let notes = reliability::repetition(warnings).into_iter().collect();
+        let fix = reliability::repetition(warnings);
+        let notes = fix.iter().cloned().collect();
         let cause = reliability::cause(warnings).map(str::to_owned);
-        Check { notes, cause, ..Check::new(CheckName::Reliable, summary, findings) }
+        Check { notes, fix, cause, ..Check::new(CheckName::Reliable, summary, findings) }
     }
 }
 

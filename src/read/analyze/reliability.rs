@@ -269,6 +269,7 @@ pub fn speed_warnings(
             );
             let rare = match (loaded.len(), loads.len()) {
                 (heavy, all) if heavy == all => String::new(),
+                (1, all) => format!(" in run {run}, the only busy one of {all}"),
                 (heavy, all) => format!(" in run {run}, the worst of {heavy} busy runs of {all}"),
             };
             (reason, format!("{share} of {host}{rare}"))
@@ -288,8 +289,7 @@ pub fn speed_warnings(
 /// Returns a warning if the runs of a case, which took `total`, are too short.
 pub fn short_runs_warning(total: Seconds) -> Option<ReliabilityWarning> {
     (total < MIN_CASE_TIME).then(|| {
-        let reason =
-            format!("runs that take less than {MIN_CASE_TIME} together, so that one disturbance changes the speed");
+        let reason = format!("the runs take less than {MIN_CASE_TIME} in total, so one disturbance changes the speed");
         let fix = "raise --iters, with another --out".to_owned();
         ReliabilityWarning::new(ReliabilityKind::Short, reason, fix)
     })

@@ -45,9 +45,9 @@ impl Content {
         let text = match self {
             Content::Result => "result of ringmark extract",
             Content::ScoreResult => "inference result of ringmark extract",
-            Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
+            Content::PytorchDdp => "JSON file of PyTorch's DDP benchmark",
             Content::Record(benchmark) => return format!("record of ringmark {benchmark}"),
-            Content::NcclTests => "JSON of nccl-tests",
+            Content::NcclTests => "JSON file of nccl-tests",
         };
         text.to_owned()
     }

@@ -66,7 +66,8 @@ fn lines(check: &Check) -> String {
         text += &format!("        {finding}\n");
     }
     for note in &check.notes {
-        text += &format!("        note: {note}\n");
+        let word = if check.fix.as_ref() == Some(note) { "fix" } else { "note" };
+        text += &format!("        {word}: {note}\n");
     }
     text
 }

@@ -56,9 +56,12 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
         text.push(Paragraph::Lines(only.into_iter().collect()));
     }
     for (name, side) in sides.into_iter().filter(|_| !outcome.is_one_result()) {
-        let named = |lines: &[String]| lines.iter().map(|line| format!("{name}: {line}")).collect();
+        let named = |lines: &[String]| {
+            let lines = lines.iter().filter(|line| side.fix.as_ref() != Some(line));
+            lines.map(|line| format!("{name}: {line}")).collect()
+        };
         text.extend([
-            Paragraph::Unreliable(named(&side.reliability_warnings), None),
+            Paragraph::Unreliable(named(&side.reliability_warnings), side.fix.clone()),
             Paragraph::Warnings(named(&side.warnings)),
         ]);
     }
@@ -68,8 +71,44 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
         };
         text.push(Paragraph::Lines(sides.into_iter().flat_map(left_out).collect()));
     }
-    text.push(Paragraph::Lines(vec![outcome.summary()]));
+    text.push(Paragraph::Lines(vec![conclusion(outcome)]));
     text::render(&text, medium)
+}
+
+/// Returns the common result of all cases, or the number of cases with each result.
+fn conclusion(outcome: &ComparedResults) -> String {
+    let cases: Vec<&ComparedCase> = outcome.cases().map(|(_, case)| case).collect();
+    let result = |case: &ComparedCase| (case.verdict, case.is_reliable(), case.has_too_few_runs());
+    let Some((first, verdict)) = cases.first().and_then(|first| match result(first) {
+        (verdict, true, false) if cases.iter().all(|case| result(case) == result(first)) => Some((first, verdict)),
+        _ => None,
+    }) else {
+        return outcome.summary();
+    };
+    let subject = match cases.len() {
+        1 => first.name.clone(),
+        several => count(several, "case"),
+    };
+    let range = |value: fn(&Row) -> f64| {
+        let mut values: Vec<f64> = cases.iter().map(|case| value(&case.throughput).abs()).collect();
+        values.sort_by(f64::total_cmp);
+        let mut ends: Vec<String> =
+            [values.first(), values.last()].into_iter().flatten().map(|it| percent(*it).replace('+', "")).collect();
+        ends.dedup();
+        format!("{} %", ends.join(" to "))
+    };
+    match verdict {
+        Verdict::Faster => format!("{subject}: TEST is {} faster", range(|row| row.difference)),
+        Verdict::Slower => format!("{subject}: TEST is {} slower", range(|row| row.difference)),
+        Verdict::NoDifference => format!("{subject}: no difference"),
+        Verdict::TooNoisy => {
+            let interval = if cases.len() == 1 { format!(" {};", interval(&first.throughput)) } else { String::new() };
+            let detectable = range(|row| row.smallest.unwrap_or(f64::INFINITY));
+            format!(
+                "{subject}: no conclusion:{interval} these runs detect {detectable} or more: make more runs on an idle machine"
+            )
+        }
+    }
 }
 
 fn side(name: &str, side: &ComparedSide) -> String {
@@ -128,8 +167,14 @@ fn differences(differences: &[ConditionDifference], medium: Medium) -> Paragraph
 
 /// Returns a row for each case, followed by its iteration times for training.
 fn figures(table: &ComparedTable, medium: Medium) -> Table {
-    let headers =
-        [("", ""), ("BASE", table.unit), ("TEST", table.unit), ("difference", "%"), ("verdict", ""), ("smallest", "%")];
+    let headers = [
+        ("", ""),
+        ("BASE", table.unit),
+        ("TEST", table.unit),
+        ("difference", "%"),
+        ("verdict", ""),
+        ("detectable", "%"),
+    ];
     Table::new(&headers, table.cases.iter().flat_map(|case| rows(table, case, medium)).collect())
 }
 
@@ -221,7 +266,7 @@ fn legend(outcome: &ComparedResults) -> Vec<String> {
              of the geometric means (Welch's t-test, one value per run). {signs}"
         ),
         format!("Verdict: {verdict}, otherwise Too noisy: make more runs, or repeat them on a quieter machine. Too few runs: a side has no interval."),
-        format!("Smallest: smallest difference that this number of runs detects in {:.0} % of measurements.", POWER * 100.0),
+        format!("Detectable: smallest difference that this number of runs detects in {:.0} % of measurements.", POWER * 100.0),
     ]
 }
 

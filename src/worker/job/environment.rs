@@ -7,6 +7,7 @@ use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{Bytes, DeviceKind};
 use ringmark_core::host::environment::{LOAD_BEFORE_VARIABLE, plain_lines};
 use ringmark_core::host::{Environment, RankPlace, processors};
+use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use tch::Device;
 
@@ -107,8 +108,13 @@ pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
     for place in ranks {
         let binding = place.binding.as_ref().map(|binding| format!(" on {binding}")).unwrap_or_default();
         lines.push(format!(
-            "rank {}: host {} local rank {} {} {} with {} threads{binding}",
-            place.rank, place.host, place.local_rank, place.device, place.device_name, place.threads
+            "rank {}: host {} local rank {} {} {} with {}{binding}",
+            place.rank,
+            place.host,
+            place.local_rank,
+            place.device,
+            place.device_name,
+            count(place.threads, "thread")
         ));
     }
     lines.extend(environment.topology.iter().map(|line| format!("topology: {line}")));

@@ -8,7 +8,7 @@ use ringmark_core::benchmark::strategy::{ServerArrays, StrategyConfig};
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::program::TO_THE_END;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
-use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
+use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, measured_and_warmup};
 use ringmark_core::dimension::{BatchShape, Case, DeviceKind, Seconds, Strategy, WorkUnit};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::manifest::STRATEGY;
@@ -87,7 +87,10 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>
     let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
     let next = sweep.end(&format!("report {out} -o {page}"));
     let summary = summarize(&sweep.out, *ddp_suite).map(|summary| format!("\n{summary}"));
-    let tables = format!("all tables and warnings: {} extract {out}", typed_program());
+    let tables = match sweep.profile {
+        SweepProfile::Quick => format!("breakdown of the time: {} extract {out} --explain", typed_program()),
+        _ => format!("all tables and warnings: {} extract {out}", typed_program()),
+    };
     summary.iter().chain([&tables, &next]).for_each(|text| printer.line(text));
     if *ddp_suite {
         printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));

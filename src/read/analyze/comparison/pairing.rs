@@ -2,6 +2,7 @@
 //! refused; those without a partner are listed by name.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
 use anyhow::anyhow;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
@@ -10,6 +11,7 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, Strategy};
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 
 use crate::read::analyze::comparison::side::{
     ConditionDifference, PROGRAM, RequiredCondition, Side, SideCase, SideGroup, SideKind,
@@ -66,7 +68,7 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
         tables.pair_nearest();
     }
     if tables.pairs.is_empty() {
-        return Err(usage(tables.refusal(force)));
+        return Err(usage(tables.refusal(force, [&base.path, &test.path])));
     }
     tables.pairs.sort_by_key(|(one, _)| base.groups.iter().position(|group| std::ptr::eq(group, *one)));
     let titles = |groups: &[&SideGroup]| groups.iter().map(|group| group.title()).collect();
@@ -156,7 +158,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Explains why no tables could be paired.
-    fn refusal(&self, force: bool) -> anyhow::Error {
+    fn refusal(&self, force: bool, paths: [&Path; 2]) -> anyhow::Error {
         let titles = |groups: &[&SideGroup]| groups.iter().map(|group| group.title()).collect::<Vec<_>>().join("; ");
         let mut lines = Vec::new();
         let mut can_be_forced = false;
@@ -181,8 +183,13 @@ impl<'a> Tables<'a> {
             return anyhow!("nothing in common: BASE has {}; TEST has {}", titles(&self.base), titles(&self.test));
         }
         let advice = match can_be_forced && !force {
-            true => "\ncompare results with the same settings, or give --force",
-            false => "\ngive two sides of one table each",
+            true => {
+                let [base, test] = paths.map(|path| shell::quote(&path.display().to_string()).into_owned());
+                format!(
+                    "\ncompare results with the same settings; to compare these anyway: ringmark diff {base} {test} --force"
+                )
+            }
+            false => "\ngive two sides of one table each".to_owned(),
         };
         anyhow!("BASE and TEST are not comparable:{}{advice}", lines.concat())
     }

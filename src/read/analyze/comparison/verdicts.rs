@@ -58,8 +58,11 @@ pub struct ComparedSide {
     pub runs: usize,
     /// Start times of the first and the last run, if known: UTC, but local time for nccl-tests.
     pub started: Option<(String, String)>,
-    /// Reasons why figures of this side are unreliable.
+    /// Reasons why figures of this side are unreliable, and the fix.
     pub reliability_warnings: Vec<String>,
+    /// The last of these reasons if it is the command that repeats the runs.
+    #[serde(skip)]
+    pub fix: Option<String>,
     /// Warnings about the figures of this side.
     pub warnings: Vec<String>,
     /// Runs that are excluded, with the reason.
@@ -281,6 +284,7 @@ impl ComparedSide {
         }
         ComparedSide {
             reliability_warnings: reliability::sentences(&unreliable),
+            fix: reliability::repetition(&unreliable),
             path: side.path.display().to_string(),
             runs: side.runs(),
             started: side.started.first().cloned().zip(side.started.last().cloned()),

@@ -57,8 +57,8 @@ struct PlannedRuns {
     absent: Vec<RunName>,
     /// Number of runs without figures, except those without memory.
     missing: usize,
-    /// Runs without a log, by reason.
-    without_log: Vec<(String, Vec<RunName>)>,
+    /// Missing runs by reason, without failed ones that have a log.
+    reasons: Vec<(String, Vec<RunName>)>,
     /// Files that changed after the run.
     changes: Vec<Problem>,
 }
@@ -100,14 +100,18 @@ impl PlannedRuns {
         if let Some((file, what)) = change {
             self.absent.push(run.name);
             self.changes.push(Problem::in_file(below(root, &file), what));
-        } else if has_log {
-            // The log explains the failure in more detail.
+            return;
+        }
+        if has_log {
             self.counting.insert(run.name);
         } else {
             self.absent.push(run.name);
-            match self.without_log.iter_mut().find(|(known, _)| *known == what) {
+        }
+        // The log explains a failure in more detail.
+        if !(has_log && matches!(run.state, RunState::Failed { .. })) {
+            match self.reasons.iter_mut().find(|(known, _)| *known == what) {
                 Some((_, runs)) => runs.push(run.name),
-                None => self.without_log.push((what, vec![run.name])),
+                None => self.reasons.push((what, vec![run.name])),
             }
         }
     }
@@ -115,7 +119,7 @@ impl PlannedRuns {
     /// Returns the problem of the runs without figures, if there are any.
     fn missing(&self, command: &str) -> Option<Problem> {
         let runs = format!("{} {}", count(self.missing, "run"), if self.missing == 1 { "is" } else { "are" });
-        let reasons = self.without_log.iter().map(|(what, runs)| format!("{what}: {}", listed(runs)));
+        let reasons = self.reasons.iter().map(|(what, runs)| format!("{what}: {}", listed(runs)));
         let reasons: Vec<String> = reasons.collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
         (self.missing > 0)
@@ -128,7 +132,8 @@ const MAX_LISTED: usize = 4;
 
 /// Lists runs: `1n1g/rn50_b4_fp32_2.log, 1n2g/rn50_b4_fp32_1.log and 3 more`.
 fn listed(runs: &[RunName]) -> String {
-    let names: Vec<String> = runs.iter().take(MAX_LISTED).map(RunName::to_string).collect();
+    let listed = if runs.len() == MAX_LISTED + 1 { runs.len() } else { MAX_LISTED };
+    let names: Vec<String> = runs.iter().take(listed).map(RunName::to_string).collect();
     let more = runs.len() - names.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     names.join(", ") + &more
