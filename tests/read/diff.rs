@@ -353,7 +353,7 @@ fn tables_are_paired_by_their_conditions() {
 fn sides_without_common_cases_are_rejected() {
     let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n2g"], 0.5, |_| {}));
     diff(base.path(), test.path(), &[]).is_refused(&["no case in common: BASE has 1n1g; TEST has 1n2g"]);
-    diff("/nowhere", test.path(), &[]).is_refused(&["BASE: /nowhere cannot be read: pass a folder of results"]);
+    diff("/nowhere", test.path(), &[]).is_refused(&["folder not found: /nowhere"]);
     let empty = Folder::new();
     let output = diff(empty.path(), test.path(), &[]);
     assert_eq!(output.status, 2);
