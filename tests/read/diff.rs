@@ -324,7 +324,7 @@ fn tables_are_paired_by_their_conditions() {
         "Only in BASE, not compared: ResNet50-v1b, bf16, batch size 4",
         "Only in TEST, not compared: ResNet50-v1b, fp16",
     ]);
-    assert_eq!(output.stdout.matches("1n1g").count(), 1, "{}", output.stdout);
+    assert_eq!(output.stdout.matches("\n1n1g ").count(), 1, "{}", output.stdout);
 
     // If there are two, options select one of them, or the choice is ambiguous.
     let two = |first: f64, second: f64| {

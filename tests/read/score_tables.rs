@@ -376,7 +376,7 @@ fn different_networks_and_precisions_need_force() {
         error: BASE and TEST are not comparable:
           model: ResNet50-v1b in BASE, ResNet-18 in TEST
           precision: fp32 in BASE, bf16 in TEST
-        compare results with the same settings, or give --force
+        compare results with the same settings; to compare these anyway: ringmark diff DIR/first DIR/first --force
     "]]
     .assert_eq(&without_folder(&stderr));
     assert_eq!(diff(&base.path(), &other.path(), &["--force"]).0, Some(0));
