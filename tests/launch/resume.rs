@@ -14,7 +14,7 @@ use crate::support::interrupted_sweep::{
     HANG_IN_SECOND, OPTIONS, THREE_RUNS, names, resume_command, succeeds_silently,
 };
 use crate::support::processes_of;
-use crate::support::sandbox::{Sandbox, fails, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, fails, lines_with, refused, ringmark, run, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 
 /// Returns a message without temporary folders and the path of the program.

@@ -318,7 +318,7 @@ fn waiting_for_images_gets_a_warning() {
                     for it in each: check the disk of its data, or exclude it";
     assert!(disk.ends_with(text), "{disk}");
     let cores = of_stage([0.1, 0.1, 0.2, 0.2], [4.0, 4.0, 9.0, 9.0]);
-    let text = "(a thread decoded one in 10.0 ms, elsewhere in 5.0 ms); the others waited 45.0 ms for it in each: \
+    let text = "(a thread decoded one in 10.0 ms, elsewhere in 5.00 ms); the others waited 45.0 ms for it in each: \
                     raise --decode-threads, or stop other processes on its cores, or exclude it";
     assert!(cores.ends_with(text), "{cores}");
     let neither = of_stage([0.1; 4], [4.0, 4.0, 4.3, 4.3]);
