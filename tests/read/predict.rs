@@ -541,7 +541,8 @@ fn backtest_predicts_dlperf_4n8g() {
     let stdout = succeeds(&mut command(None, &["--backtest"]));
     expect![[r#"
         images/s; the middle of the range is off by -0.9 %; the measured value is
-        images/s; the middle of the range is off by -0.3 %; the measured value is"#]].assert_eq(&lines_with(&stdout, "the middle of the range"));
+        images/s; the middle of the range is off by -0.3 %; the measured value is"#]]
+    .assert_eq(&lines_with(&stdout, "the middle of the range"));
     expect![[r#"
         warning: DLPerf V100 FP16 b256: this row measures the input pipeline on the
         warning: DLPerf V100 FP16 b256: only the median of 2n8g: the range does not"#]]
