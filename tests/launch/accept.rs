@@ -100,6 +100,11 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
     assert!(limited.contains("\n# soak: 24.0 h after ") && limited.contains("\n# time limit: 20 min; "), "{limited}");
     let units = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24 --max-minutes 5m"));
     assert!(units.contains("\n# soak: 24 s after ") && units.contains("\n# time limit: 5 min; "), "{units}");
+    assert!(
+        units.contains("\n# 5 to 12 of the 12 rounds fit the time limit: the last stages may not run\n"),
+        "{units}"
+    );
+    assert!(!limited.contains(" fit the time limit"), "{limited}");
     assert!(!sandbox.path("out").exists());
     let missing = refused(&mut sandbox.accept_on("--hosts n[1-4]:2", "--resume"), 2);
     assert!(missing.contains("/out contains no accept.jsonl: omit --resume to start there"), "{missing}");

@@ -318,6 +318,12 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
          round run at the same time"
     ));
     time_lines(config).for_each(|line| print_line(&format!("# {line}")));
+    let rounds_in = |limit: Duration| ROUND_SECONDS.map(|each| rounds.min((limit.as_secs() / each) as u32));
+    if let Some([most, fewest]) = config.limit.map(rounds_in).filter(|[_, fewest]| *fewest < rounds) {
+        print_line(&format!(
+            "# {fewest} to {most} of the {rounds} rounds fit the time limit: the last stages may not run"
+        ));
+    }
     for (what, numbers, command) in kinds {
         let (first, last) = numbers.into_inner();
         let numbers = if first == last { format!("round {first}") } else { format!("rounds {first} to {last}") };

@@ -276,7 +276,8 @@ fn table(answer: &Answer) -> String {
     if has_doubtful {
         let most = HEAVY_FOREIGN_LOAD * 100.0;
         lines.push(format!(
-            "in parentheses: unreliable, other processes took more than {most} %: stop them and measure again"
+            "in parentheses: unreliable, other processes used more than {most} % of the cores during or before the run: \
+             stop them and measure again"
         ));
     }
     lines.join("\n")
@@ -404,7 +405,7 @@ case  ranks  avg busbw  best busbw     of size  other load  failure
 1n8g      8    (17.50)     (17.50)  1000000000        50.0  -
 2n8g     16      18.75       18.75  1000000000           -  too slow
 4n8g     32          -           -           -           -  mpirun exited with status 7
-in parentheses: unreliable, other processes took more than 25 %: stop them and measure again"
+in parentheses: unreliable, other processes used more than 25 % of the cores during or before the run: stop them and measure again"
         );
     }
 
