@@ -136,7 +136,7 @@ fn options_are_checked() {
     "#]].assert_eq(&errors.concat());
     let plan = succeeds(&mut goodput(&sandbox, "--mtbf 600 --duration 30m --checkpoint-intervals 1m,auto --dry-run"));
     let last = plan.lines().last().expect("lines");
-    expect!["# then 2 runs of 10 iterations with one failure each (kill), and 2 runs of 30.0 min with a failure every 10.0 min: 60.0 min of training, and restarts after about 8 failures"].assert_eq(last);
+    expect!["# then 2 runs of 10 iterations with one failure each (kill), and 2 runs of 30.0 min with a failure every 10.0 min: 60.0 min of training, about 6 failures, and a restart after each"].assert_eq(last);
     // The costs show that no run would end.
     let error = fails(&mut goodput(&sandbox, "--mtbf 1 --duration 100000 --checkpoint-intervals 1h"));
     assert!(

@@ -192,7 +192,7 @@ fn runs_of_less_than_a_second_are_unreliable() {
         }
         folder.extract(&[]).1
     });
-    let warning = "1n1g: the runs take less than 1 s in total, so one disturbance changes the speed: raise --iters, \
+    let warning = "1n1g: all runs together measure less than 1 s, so one disturbance changes the speed: raise --iters, \
                    with another --out";
     assert!(short.contains(warning), "{short}");
     assert!(!long.contains("less than 1 s"), "{long}");

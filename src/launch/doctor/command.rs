@@ -99,10 +99,11 @@ pub fn check_before_jobs(visit: &InspectionSettings, hosts: &[Host]) -> anyhow::
     lines.for_each(|line| print_error(&line));
     if examination.has_errors() {
         bail!(
-            "{}: no job was started: run `ringmark doctor --hosts {}` for details, or use --no-doctor to skip these \
+            "{}: no job was started: run `ringmark doctor --hosts {}{}` for details, or use --no-doctor to skip these \
              checks",
             report::summary(&examination),
-            hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
+            hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(","),
+            if visit.device == DeviceChoice::Cuda { " --device cuda" } else { "" }
         );
     }
     Ok(examination)

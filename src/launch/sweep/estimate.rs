@@ -28,8 +28,8 @@ const START_OF_RANK: Duration = Duration::from_millis(100);
 /// Memory of GPUs, the largest first.
 const GPU_MEMORY: [(&str, u64); 2] = [("an H200", 141_000_000_000), ("an A100 or H100", 80_000_000_000)];
 
-/// Gb/s of a slow and of a fast network between hosts, on the CPU and on GPUs.
-const NETWORKS: [[f64; 2]; 2] = [[1.0, 10.0], [100.0, 400.0]];
+/// Gb/s of a host's slow and fast network, with ranks on the CPU and on GPUs. Hosts of eight H100 have 3200.
+const NETWORKS: [[f64; 2]; 2] = [[1.0, 10.0], [100.0, 3200.0]];
 
 /// Factor by which bf16 and fp16 are slower than fp32 on a processor without instructions for them. Measured: 18 and 22
 /// (5.65, 0.32 and 0.26 images/s of ResNet50 in training on two cores).
@@ -287,7 +287,10 @@ impl fmt::Display for TimeEstimate {
             return Ok(());
         }
         let [longer, shorter] = [longer, shorter].map(roughly);
-        write!(formatter, "; the exchange between hosts adds up to {longer} at {slow} Gb/s, {shorter} at {fast} Gb/s")
+        write!(
+            formatter,
+            "; the exchange between hosts adds up to {longer} at {slow} Gb/s per host, {shorter} at {fast} Gb/s"
+        )
     }
 }
 

@@ -174,10 +174,10 @@ impl Measurement<'_> {
         let trials = kinds.len() as u32 * train.sweep.axes.runs;
         let runs = intervals.len() as u32;
         let training = duration.0 * f64::from(runs);
-        let failures = f64::from(trials) + training / f64::from(*mtbf);
+        let failures = training / f64::from(*mtbf);
         format!(
             "# then {} of {} iterations with one failure each ({}), and {} of {} with a failure every {}: {} of training, \
-             and restarts after about {failures:.0} failures",
+             about {failures:.0} failures, and a restart after each",
             count(trials, "run"),
             self.with_one_failure(self.config.kinds[0]).train.iterations,
             kinds.join(", "),

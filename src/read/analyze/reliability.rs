@@ -149,9 +149,11 @@ pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
 }
 
 /// Returns the command that repeats the affected cases; `None` if there are none, or if a repetition would have the quick
-/// profile as well.
+/// profile or runs that are too short as well.
 pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
-    if warnings.iter().any(|warning| warning.kind == ReliabilityKind::QuickProfile) {
+    let remains =
+        |warning: &ReliabilityWarning| matches!(warning.kind, ReliabilityKind::QuickProfile | ReliabilityKind::Short);
+    if warnings.iter().any(remains) {
         return None;
     }
     let repeats: Vec<&(Case, Option<String>)> = warnings.iter().filter_map(|warning| warning.repeat.as_ref()).collect();
@@ -258,7 +260,7 @@ pub fn speed_warnings(
                 "other processes ran on {host} before the first run (load of {share} of its cores), and run {run} is too \
                  short to measure them"
             );
-            (reason, format!("{share} of {host} before the first run"))
+            (reason, format!("a load of {share} of the cores of {host} before the first run"))
         } else {
             let reason = format!(
                 "other processes and virtual machines took {share} of the core time of host {host} in run {run}, and \
@@ -289,7 +291,8 @@ pub fn speed_warnings(
 /// Returns a warning if the runs of a case, which took `total`, are too short.
 pub fn short_runs_warning(total: Seconds) -> Option<ReliabilityWarning> {
     (total < MIN_CASE_TIME).then(|| {
-        let reason = format!("the runs take less than {MIN_CASE_TIME} in total, so one disturbance changes the speed");
+        let reason =
+            format!("all runs together measure less than {MIN_CASE_TIME}, so one disturbance changes the speed");
         let fix = "raise --iters, with another --out".to_owned();
         ReliabilityWarning::new(ReliabilityKind::Short, reason, fix)
     })

@@ -52,8 +52,10 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
             }
             Gpus::None if needed => {
                 let what = if somewhere { "no GPU found, but other hosts have GPUs" } else { "no GPU found" };
-                let fix = "remove the host from --hosts, install the NVIDIA driver, start its container with --gpus \
-                    all, or use --device cpu";
+                let others = if findings.hosts.len() > 1 { "remove the host from --hosts, " } else { "" };
+                let fix = format!(
+                    "{others}install the NVIDIA driver, start its container with --gpus all, or use --device cpu"
+                );
                 findings.error(number, Check::Gpus, what, fix);
                 continue;
             }

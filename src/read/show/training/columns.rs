@@ -173,8 +173,9 @@ pub fn cost(price: Option<&Price>) -> [Column<'_>; 4] {
     };
     let hours = |seconds: f64| three_digits(seconds / 3600.0);
     [
-        column("imagenet_epoch_s", "epoch", "h", |it| it.seconds_per_epoch.0, hours).doubted(is_speed_doubtful),
-        column("imagenet_epoch_cost", "epoch", currency, |it| it.of_epoch, three_digits).doubted(is_speed_doubtful),
+        column("imagenet_epoch_s", "epoch time", "h", |it| it.seconds_per_epoch.0, hours).doubted(is_speed_doubtful),
+        column("imagenet_epoch_cost", "epoch cost", currency, |it| it.of_epoch, three_digits)
+            .doubted(is_speed_doubtful),
         column("imagenet_90_epochs_cost", "90 epochs", currency, |it| it.of_90_epochs, three_digits)
             .doubted(is_speed_doubtful),
         column("cost_over_base", "over base", "%", |it| it.over_base, percent_number),
