@@ -381,11 +381,13 @@ fn report_lists_foreign_load_once_as_unreliable() {
         - Per core: (150.0 images/s); with 8 threads
         - From the disk: (600.0 images/s); with 8 threads
 
+        In parentheses: unreliable; the lines below "Unreliable figures" contain reason and fix.
+
         started 2023-11-14 22:13:20 UTC · host a
 
         Unreliable figures
 
-        - other processes used the hosts' cores: input 50.0 % of a before the first run
+        - other processes used the hosts' cores: input 50.0 % of a by the load before the first run
         - fix: stop other processes, then repeat 1n1g
     "#]]
     .assert_eq(&without_folder(findings));

@@ -286,7 +286,8 @@ impl fmt::Display for TimeEstimate {
         if longer.as_secs_f64() < NEGLIGIBLE_EXCHANGE * self.shortest.as_secs_f64() {
             return Ok(());
         }
-        let [longer, shorter] = [longer, shorter].map(roughly);
+        let text = |time: Duration| if time.as_secs() == 0 { "under 1 s".to_owned() } else { roughly(time) };
+        let [longer, shorter] = [longer, shorter].map(text);
         write!(
             formatter,
             "; the exchange between hosts adds up to {longer} at {slow} Gb/s per host, {shorter} at {fast} Gb/s"
@@ -489,8 +490,8 @@ mod tests {
                 .expect("a line")
         };
         expect![[r#"
-            time: about 14 s to 48 s, from FLOPs and the peak of NVIDIA H200; the exchange between hosts adds up to 16 s at 100 Gb/s, 4 s at 400 Gb/s
-            time: about 22 s on an H100 or H200, 79 s on an A100, from FLOPs; the exchange between hosts adds up to 16 s at 100 Gb/s, 4 s at 400 Gb/s"#]]
+            time: about 14 s to 48 s, from FLOPs and the peak of NVIDIA H200; the exchange between hosts adds up to 16 s at 100 Gb/s per host, under 1 s at 3200 Gb/s
+            time: about 22 s on an H100 or H200, 79 s on an A100, from FLOPs; the exchange between hosts adds up to 16 s at 100 Gb/s per host, under 1 s at 3200 Gb/s"#]]
         .assert_eq(&[on_gpu("NVIDIA H200", Dtype::Bf16), on_gpu("Tesla V100-SXM2-16GB", Dtype::Bf16)].join("\n"));
         let large =
             TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };

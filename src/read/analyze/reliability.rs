@@ -260,7 +260,7 @@ pub fn speed_warnings(
                 "other processes ran on {host} before the first run (load of {share} of its cores), and run {run} is too \
                  short to measure them"
             );
-            (reason, format!("a load of {share} of the cores of {host} before the first run"))
+            (reason, format!("{share} of {host} by the load before the first run"))
         } else {
             let reason = format!(
                 "other processes and virtual machines took {share} of the core time of host {host} in run {run}, and \

@@ -23,9 +23,10 @@ const POWER_LEGEND: [&str; 2] = [
     "as far as each host reports them; energy: power / speed; per watt: speed / power",
 ];
 
-const COST_LEGEND: &str = "90 epochs: their cost; over base: additional cost of an epoch relative to the base";
+const COST_LEGEND: &str = "epoch time and epoch cost: of one epoch; 90 epochs: their cost; over base: additional cost of an epoch relative to the base";
 
-const COST_OF_TOKENS_LEGEND: &str = "over base: additional cost of an epoch relative to the base";
+const COST_OF_TOKENS_LEGEND: &str =
+    "epoch time and epoch cost: of one epoch; over base: additional cost of an epoch relative to the base";
 
 /// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
 pub fn table(group: &TrainingGroup, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {

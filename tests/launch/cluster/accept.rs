@@ -57,10 +57,10 @@ fn unreachable_host_and_cut_link_are_named() {
     );
     let unreachable = format!("sync to {}: host unreachable (ssh: connect to host ", cluster.host(5));
     assert!(stdout.contains(&unreachable), "{stdout}");
-    // One host of the cut link is left out, the second one.
-    let drained = [3, 4, 5].map(|host| format!("{}\n", cluster.host(host))).concat();
+    // The host of the cut link that is slower alone is left out.
+    let drained = [[2, 3, 5], [3, 4, 5]].map(|hosts| hosts.map(|host| format!("{}\n", cluster.host(host))).concat());
     assert!(stdout.contains("usable in one job: 2 hosts: "), "{stdout}");
-    assert!(stdout.contains(&drained), "the list of hosts to drain: {stdout}");
+    assert!(drained.iter().any(|hosts| stdout.contains(hosts)), "the list of hosts to drain: {stdout}");
     let first = stdout.lines().find(|line| line.contains(": unfit (")).expect("a line");
     assert!([2, 3, 5].iter().any(|host| first.contains(&cluster.host(*host))), "{stdout}");
 }
