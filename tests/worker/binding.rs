@@ -48,7 +48,7 @@ fn all_threads_of_a_rank_are_bound_to_its_own_cores() {
         assert_eq!(binding.mode, BindingMode::Core);
         let of_rank = &threads[&rank.process];
         assert!(of_rank.len() > 1 && of_rank.iter().all(|list| *list == binding.processors), "{rank:?}: {of_rank:?}");
-        assert!(stdout.contains(&format!(" with 1 threads on {binding}\n")), "{stdout}");
+        assert!(stdout.contains(&format!(" with 1 thread on {binding}\n")), "{stdout}");
         used.push(NumberSet::parse(&binding.processors).0);
     }
     assert!(used[0].is_disjoint(&used[1]), "{used:?}");
@@ -75,7 +75,7 @@ fn ranks_are_not_bound_by_default_on_one_node() {
         return;
     }
     let finished = Run::ranks(2, "--model resnet18 --iters 1").finish();
-    assert!(finished.stdout.contains(" with 1 threads\n"), "{}", finished.stdout);
+    assert!(finished.stdout.contains(" with 1 thread\n"), "{}", finished.stdout);
     let record = finished.valid_record();
     assert!(record.header.ranks.iter().all(|rank| rank.binding.is_none()));
     assert_eq!(record.header.config.bind, BindChoice::None);
