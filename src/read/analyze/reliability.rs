@@ -407,7 +407,7 @@ mod tests {
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
         let warnings = record_warnings(Case::SINGLE, Case::SINGLE, &record);
         expect![[r#"
-            other processes used the hosts' cores: 1n1g 60.0 % of a,b before the first run
+            other processes used the hosts' cores: 1n1g 60.0 % of a,b by the load before the first run
             stop other processes, then repeat 1n1g"#]]
         .assert_eq(&sentences(&warnings).join("\n"));
         assert_eq!(cause(&warnings), Some("busy machine"));
