@@ -820,7 +820,7 @@ fn find_hint<M: KeywordEnum>(
         }
         if let ("--gpu", Some(gpus)) = (word, number) {
             let ours = format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number");
-            return answer(ours.replace(" 1 GPUs", " 1 GPU"));
+            return answer(singular(&ours));
         }
         let hosts =
             number.filter(|ranks| hint.words[0] == "-np" && *ranks > 8 && ranks % 8 == 0).map(|ranks| ranks / 8);
@@ -840,8 +840,14 @@ fn find_hint<M: KeywordEnum>(
         };
         let typed_value = number.map(|number| number.to_string()).or(value.filter(is_number));
         let number = typed_value.unwrap_or_else(|| usual.to_owned());
-        answer(hint.ours.replace("{}", &number).replace(" 1 ranks", " 1 rank"))
+        answer(singular(&hint.ours.replace("{}", &number)))
     })
+}
+
+/// Replaces ` 1 ranks`, and other nouns after 1, by the singular.
+fn singular(hint: &str) -> String {
+    let replaced = |text: String, noun: &str| text.replace(&format!(" 1 {noun}s"), &format!(" 1 {noun}"));
+    ["rank", "node", "GPU"].into_iter().fold(hint.to_owned(), replaced)
 }
 
 /// Returns the `number` words after `word`.
@@ -919,7 +925,7 @@ fn hint_for_layout(hint: &MigrationHint, typed: &[String]) -> Option<String> {
         false => String::new(),
     };
     let ours = format!("`{hosts}--cases {nodes}n{ranks}g` is {nodes} nodes with {ranks} ranks{each}");
-    Some(format!("{foreign}: {}{slurm}", ours.replace(" 1 nodes", " 1 node").replace(" 1 ranks", " 1 rank")))
+    Some(format!("{foreign}: {}{slurm}", singular(&ours)))
 }
 
 #[cfg(test)]

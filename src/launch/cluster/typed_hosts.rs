@@ -61,12 +61,15 @@ impl TypedHosts {
     /// Fills in the missing slot numbers from `found`, in order. Fails if a number is still missing.
     pub fn into_hosts(self, found: impl IntoIterator<Item = u32>) -> anyhow::Result<Hosts> {
         let mut found = found.into_iter();
-        let all = host_list::compact(self.without_slots());
-        let hosts = self.hosts.into_iter().map(|TypedHost { name, slots }| match slots.or_else(|| found.next()) {
-            Some(slots) => Ok(Host { name, slots }),
-            None => bail!("host {name:?} has no slot count: write {all}:8 for 8 ranks"),
+        let hosts = self.hosts.iter().map(|TypedHost { name, slots }| match slots.or_else(|| found.next()) {
+            Some(slots) => Ok(Host { name: name.clone(), slots }),
+            None => {
+                let all = host_list::compact(self.without_slots());
+                bail!("host {name:?} has no slot count: write {all}:8 for 8 ranks")
+            }
         });
-        Hosts::named(self.source, hosts.collect::<anyhow::Result<_>>()?)
+        let hosts: Vec<Host> = hosts.collect::<anyhow::Result<_>>()?;
+        Hosts::named(self.source, hosts)
     }
 
     /// Fails if a host has no number of slots.

@@ -16,6 +16,11 @@ pub fn absolute(out: &Path) -> anyhow::Result<PathBuf> {
     path::absolute(out).with_context(|| format!("--out {}", out.display()))
 }
 
+/// Returns the line of a plan that names the folder.
+pub fn line(out: &Path) -> String {
+    format!("logs and records: {}", out.display())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

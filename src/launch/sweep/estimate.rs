@@ -192,7 +192,9 @@ pub fn lines<'a>(
     let on_cpu = jobs.clone().filter(|job| job.cost.on_cpu.is_some());
     let emulated = on_cpu.filter_map(|job| job.cost.dtype).find(|dtype| is_emulated(*dtype, machine.environment));
     let emulation = emulated.map(|dtype| {
-        format!("warning: {dtype} is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32")
+        format!(
+            "warning: {dtype} is emulated on the CPU, about {EMULATION} times slower than fp32: choose --dtype fp32"
+        )
     });
     let crowded = jobs.clone().filter(|job| machine.runs(job)).find_map(|job| {
         let (threads, cores, ranks) = (job.threads?, machine.environment.cores, job.case.gpus_per_node);

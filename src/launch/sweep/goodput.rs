@@ -22,6 +22,7 @@ use ringmark_core::stats::allreduce_model::Band;
 
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::Benchmark;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
@@ -85,9 +86,8 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
     let measurement = Measurement { config, printer };
     if config.train.sweep.launch.dry_run {
         let run = config.train.sweep.axes.runs()[0];
-        let out = config.train.sweep.out.display();
         printer.line(&format!("# goodput of {}, {}", run.point(), run.case));
-        printer.line(&format!("# logs and records: {out}"));
+        printer.line(&format!("# {}", results_folder::line(&config.train.sweep.out)));
         printer.line("# runs without failures, for the speed and the cost of a checkpoint:");
         measurement.train(&measurement.undisturbed())?;
         printer.line(&measurement.later_runs());

@@ -44,8 +44,8 @@ pub type InitialWeights<'a> = dyn Fn(&mut WeightTaker) -> Result<()> + 'a;
 
 /// Trained parameters.
 pub struct Parameters<'a> {
-    /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients; empty with
-    /// `initial`.
+    /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients; unused
+    /// with `initial`.
     pub weights: Tensor,
     /// Initial weights for a strategy whose ranks hold parts of them. All ranks call it together.
     pub initial: Option<&'a InitialWeights<'a>>,

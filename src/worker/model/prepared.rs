@@ -60,7 +60,8 @@ impl PreparedModel {
     }
 
     /// Calls `take` with one parameter after the other: its range of the flat weights, and its initial values there, in
-    /// host memory. They are those of the file, or drawn for this call.
+    /// host memory. They are those of the file, or drawn for this call. Values are drawn in any case, so that the
+    /// generators of all ranks continue alike.
     pub fn visit_initial_weights(&self, mut take: impl FnMut(&Range<usize>, &Tensor) -> Result<()>) -> Result<()> {
         let _no_gradient = tch::no_grad_guard();
         let is_loaded = self.flat.weights.numel() > 0;

@@ -147,7 +147,7 @@ impl Benchmark for BandwidthSweep {
         let iterations = measured_and_warmup(*iterations, *warmup);
         vec![
             format!("bandwidth, {}; {operations}, {iterations} iterations, device {device}", joined(&self.cases, " ")),
-            format!("logs and records: {}", self.out.display()),
+            results_folder::line(&self.out),
         ]
     }
 

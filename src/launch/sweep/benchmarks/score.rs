@@ -12,6 +12,7 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::local::environment::typed_program;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, Report, Resumable, SessionRules};
 use crate::launch::sweep::cost::JobCost;
@@ -133,14 +134,14 @@ impl Resumable for ScoreSweep {
     }
 
     fn header_lines(&self, context: PlanContext) -> Vec<String> {
-        let (axes, out, profile) = (self.sweep.describe_axes(), self.sweep.out.display(), self.sweep.profile);
+        let (axes, profile) = (self.sweep.describe_axes(), self.sweep.profile);
         let ScoreConfig { iterations, warmup, .. } = &self.score;
         let device = &self.sweep.device_name;
         let first = format!(
             "inference of {axes}, {} passes, device {device}, profile {profile}",
             measured_and_warmup(iterations, warmup)
         );
-        [first, format!("logs and records: {out}")].into_iter().chain(self.sweep.cores_line(context)).collect()
+        [first, results_folder::line(&self.sweep.out)].into_iter().chain(self.sweep.cores_line(context)).collect()
     }
 
     fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {

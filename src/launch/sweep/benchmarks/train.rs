@@ -273,7 +273,7 @@ impl Resumable for TrainSweep {
 
     fn header_lines(&self, context: PlanContext) -> Vec<String> {
         let TrainSweep { sweep, train, .. } = self;
-        let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
+        let (axes, out, profile) = (sweep.describe_axes(), results_folder::line(&sweep.out), sweep.profile);
         let TrainConfig { iterations, warmup, .. } = train;
         let device = &sweep.device_name;
         if self.part_of.is_some() {
@@ -287,7 +287,7 @@ impl Resumable for TrainSweep {
             };
             let mut lines = vec![
                 format!("runs of a program: {axes}, {length}, device {device}"),
-                format!("logs and records: {out}"),
+                out,
                 format!("program, one per {}: {program}", train.program.start),
             ];
             lines.extend(sweep.cores_line(context));
@@ -301,10 +301,7 @@ impl Resumable for TrainSweep {
                 format!("{epochs} epochs{of_items}, the first {warmup} iterations warm-up")
             }
         };
-        let mut lines = vec![
-            format!("sweep of {axes}, {length}, device {device}, profile {profile}"),
-            format!("logs and records: {out}"),
-        ];
+        let mut lines = vec![format!("sweep of {axes}, {length}, device {device}, profile {profile}"), out];
         lines.extend(self.options_line());
         lines.extend(sweep.cores_line(context));
         let axes = &sweep.axes;
