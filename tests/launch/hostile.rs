@@ -140,7 +140,10 @@ fn unknown_connections_do_not_affect_the_job() {
 #[test]
 fn endless_rank_output_uses_little_memory() {
     let megabytes = 80;
+    // Memory of the program itself: most of it is the executable, which is larger in a debug build.
+    let (mut short_sweep, mut short_extract) = (0, 0);
     for (what, text) in [
+        ("nothing", String::new()),
         ("a line", format!("head -c {megabytes}M /dev/zero")),
         ("lines", format!("yes some words of a rank that says no more than this | head -c {megabytes}M")),
     ] {
@@ -151,19 +154,26 @@ fn endless_rank_output_uses_little_memory() {
         let (status, peak) = peak_of(&mut launcher);
         let mut errors = String::new();
         launcher.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("UTF-8");
-        println!("{megabytes} MB in {what}: at most {} MB", peak / 1000);
+        println!("output of {what}: at most {peak} kB");
         assert_eq!(status, Some(1), "{errors}");
         assert!(errors.contains("run 1 of 1 failed: rank 0 of 1"), "{errors}");
-        assert!((1..50_000).contains(&peak), "{peak} kB");
         assert!(errors.len() < 1 << 17, "{} bytes are shown of the log", errors.len());
-        let log = sandbox.path("out/1n1g/mxnet-lenet_b2_fp32_1.log");
-        assert!(fs::metadata(&log).expect("kept").len() > megabytes << 20);
 
         let mut extract = Command::new(env!("CARGO_BIN_EXE_ringmark"));
         let extract = extract.arg("extract").arg(sandbox.path("out")).stdout(Stdio::null()).stderr(Stdio::null());
-        let (status, peak) = peak_of(&mut extract.spawn().expect("starts"));
+        let (status, extract_peak) = peak_of(&mut extract.spawn().expect("starts"));
         assert_eq!(status, Some(1));
-        assert!(peak < 50_000, "{peak} kB to read it");
+        println!("extract of it: at most {extract_peak} kB");
+
+        if text.is_empty() {
+            assert!(peak > 0 && extract_peak > 0);
+            (short_sweep, short_extract) = (peak, extract_peak);
+            continue;
+        }
+        let log = sandbox.path("out/1n1g/mxnet-lenet_b2_fp32_1.log");
+        assert!(fs::metadata(&log).expect("kept").len() > megabytes << 20);
+        assert!(peak < short_sweep + 10_000, "{peak} kB, {short_sweep} kB without output");
+        assert!(extract_peak < short_extract + 10_000, "{extract_peak} kB, {short_extract} kB without output");
     }
 }
 
