@@ -64,9 +64,9 @@ fn usage_error_names_the_option() {
                 --out <FOLDER>
                 tip: `--out FOLDER --resume` continues in FOLDER, which the interrupted command printed
             --hosts a:1,b:1 --max-minutes 0
-                error: invalid value '0' for '--max-minutes <MINUTES>': choose 1 to 100000 minutes, or write 90s, 5m or 2h
+                error: invalid value '0' for '--max-minutes <MINUTES>': choose a time from 1m to 100000m, such as 90s, 5m or 2h; a number alone is minutes
             --hosts a:1,b:1 --max-minutes 5min
-                error: invalid value '5min' for '--max-minutes <MINUTES>': choose 1 to 100000 minutes, or write 90s, 5m or 2h
+                error: invalid value '5min' for '--max-minutes <MINUTES>': choose a time from 1m to 100000m, such as 90s, 5m or 2h; a number alone is minutes
             --hosts a:1,b:1 --resume --out DIR/none
                 error: --resume: DIR/none contains no accept.jsonl: omit --resume to start there
         "#]],
@@ -90,9 +90,10 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "# facts: the checks of `ringmark doctor --quick`");
     assert!(lines[1].starts_with("# 12 rounds, about 3 min to 12 min, and more rounds"), "{text}");
-    assert!(lines[2].starts_with("# rounds 1 to 2, alone: training, 4 jobs on 4 hosts"), "{text}");
-    assert!(lines[3].starts_with("mpirun ") && lines[3].contains(" -np 2 -H n"), "{text}");
-    assert!(lines[3].contains(" train --model "), "{text}");
+    assert_eq!(lines[2], "# rounds 1 to 2, alone: training, 4 jobs on 4 hosts", "{text}");
+    assert_eq!(lines[7], "# the first command of round 1:", "{text}");
+    assert!(lines[8].starts_with("mpirun ") && lines[8].contains(" -np 2 -H n"), "{text}");
+    assert!(lines[8].contains(" train --model "), "{text}");
     for part in ["pairs: exchange", " bandwidth --begin ", "whole: "] {
         assert!(text.contains(part), "{part}: {text}");
     }

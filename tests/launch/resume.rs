@@ -160,7 +160,11 @@ fn resume_alone_takes_the_options_of_the_manifest() {
     // The manifest keeps the options.
     let stdout = succeeds_silently(&mut resume("--repeat 1n1g --dry-run --verbose"));
     assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");
-    let error = refused(&mut resume("--cases 1n1g"), 2);
+    // Typed options replace those of the manifest.
+    let more = succeeds_silently(&mut resume("--runs 3 --dry-run --verbose"));
+    let commands: Vec<&str> = more.lines().filter(|line| line.contains(" --run ")).collect();
+    assert!(matches!(commands[..], [third] if third.contains(" --wire bf16 ") && third.ends_with(" --run 3")), "{more}");
+    let error = refused(&mut resume("--wire fp32"), 2);
     assert!(error.contains("\n--wire: bf16 then, fp32 now\n"), "{error}");
     // Both names of this machine are equal.
     let name = nix::unistd::gethostname().expect("a name").into_string().expect("a plain name");
@@ -440,10 +444,10 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     let stdout =
         succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run --verbose")));
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
-    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
+    let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --checkpoint-every 3 --resume"), 2);
     expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
-        --checkpoint-every: 2 then, not set now
+        --checkpoint-every: 2 then, 3 now
         use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 3 --checkpoint-every 2 --resume --out DIR/out), or choose another --out
     "#]]
     .assert_eq(&without_paths(&error));
@@ -517,14 +521,15 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
     assert!(stdout.contains(&lines), "{stdout}");
     assert!(stdout.ends_with(" --format pytorch-ddp > FILE.json\n"), "{stdout}");
 
-    // Without `--suite` the baselines are neither run nor lost.
+    // The suite is an option of the last command.
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
     expect![[r#"
         logs and records: DIR/out
-        2 of 3 runs are finished"#]]
+        each run is followed by its baseline, a run without communication
+        4 of 6 runs are finished"#]]
     .assert_eq(&earlier_runs(&stdout));
-    assert!(!stdout.contains(" baseline,"), "{stdout}");
-    assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
+    assert_eq!(sandbox.ran()[6..], ["1n2g_3", "none_1n2g_3"]);
+    assert_eq!(sandbox.states(), vec![RunState::Finished; 8]);
 }
 
 #[test]

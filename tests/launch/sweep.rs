@@ -464,7 +464,7 @@ fn invalid_options_exit_with_status_2() {
             --batch-size -4
                 error: invalid value '-4' for '--batch-size <N>': choose 1 to 65536, or auto
             --timeout 5w
-                error: invalid value '5w' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h
+                error: invalid value '5w' for '--timeout <SECONDS>': choose a time from 1s to 365d, such as 90s, 5m or 2h; a number alone is seconds
             --stall-timeout 5s
                 error: invalid value '5s' for '--stall-timeout <SECONDS>': choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely
             --hosts node[1-2:8

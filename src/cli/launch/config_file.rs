@@ -192,30 +192,23 @@ pub fn expand(
         let text = explain(error, &alone).render().to_string();
         return Err(in_file(text.trim_start_matches("error: ").trim_end().to_owned()));
     }
-    let typed_options: Vec<&Arg> = given(matches, ValueSource::CommandLine)
-        .filter_map(|id| command.get_arguments().find(|option| option.get_id() == id))
-        .collect();
-    let is_kept = |Setting { name, .. }: &&Setting| {
-        let option = command.get_arguments().find(|option| has_name(option, name));
-        option.is_none_or(|option| !typed_options.iter().any(|typed| overrides(command, typed, option)))
-    };
-    let of_file = options.iter().filter(is_kept).flat_map(arguments);
+    let of_file = options.iter().filter(|option| !is_overridden(option, command, matches)).flat_map(arguments);
     // After the program and its subcommand, because no option is accepted before the subcommand.
     let mut typed = typed.into_iter();
     let head: Vec<OsString> = typed.by_ref().take(2).collect();
     Ok(head.into_iter().chain(of_file.map(OsString::from)).chain(typed).collect())
 }
 
-/// Adds the options of the sweep in `--out` if `--resume` is given without options that affect a sweep; `None` if nothing is
+/// With `--resume`, adds the options of the sweep in `--out` that the typed ones do not override; `None` if nothing is
 /// added.
 pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
     let is_of_start =
         |id: &&Id| id.as_str() == "out" || COMMAND_LINE_ONLY.contains(&id.as_str().replace('_', "-").as_str());
     let matches = program.clone().ignore_errors(true).try_get_matches_from(typed).ok()?;
     let (name, matches) = matches.subcommand()?;
+    let command = program.find_subcommand(name)?;
     let is_resumed = matches.try_get_one::<bool>("resume").ok()? == Some(&true)
-        && !matches.try_contains_id(CONFIG).unwrap_or(false)
-        && given(matches, ValueSource::CommandLine).all(|id| is_of_start(&id));
+        && !matches.try_contains_id(CONFIG).unwrap_or(false);
     let out = matches.try_get_one::<PathBuf>("out").ok()?.filter(|_| is_resumed)?;
     // The command itself reports an unreadable manifest or journal.
     let earlier = match name {
@@ -223,14 +216,18 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
         _ => Manifest::find(out).ok()??.command,
     };
     let earlier: Vec<OsString> = earlier.into_iter().map(OsString::from).collect();
-    let program_words = shell::split_program(&earlier).1.to_vec();
+    let program_words = match shell::split_program(typed) {
+        (_, []) => shell::split_program(&earlier).1.to_vec(),
+        _ => Vec::new(),
+    };
     let earlier = expand(program, earlier, |error, _| error).ok()?;
     let earlier = program.clone().try_get_matches_from(earlier).ok()?;
     let (_, earlier) = earlier.subcommand().filter(|(earlier, _)| *earlier == name)?;
     let is_own = |id: &&Id| !is_of_start(id) && id.as_str() != PROGRAM_WORDS;
-    let inherited = given(earlier, ValueSource::CommandLine).filter(|id| is_own(id));
-    let inherited = inherited.flat_map(|id| arguments(&setting(earlier, id)).collect::<Vec<_>>());
-    let inherited: Vec<OsString> = inherited.map(OsString::from).collect();
+    let inherited = given(earlier, ValueSource::CommandLine).filter(is_own).map(|id| setting(earlier, id));
+    let inherited = inherited.filter(|option| !is_overridden(option, command, matches));
+    let inherited: Vec<OsString> =
+        inherited.flat_map(|option| arguments(&option).collect::<Vec<_>>()).map(OsString::from).collect();
     let (head, rest) = typed.split_at_checked(2)?;
     Some([head, &inherited, rest, &program_words].concat())
 }
@@ -290,6 +287,14 @@ fn arguments(Setting { name, values, .. }: &Setting) -> impl Iterator<Item = Str
 
 fn has_name(option: &Arg, name: &str) -> bool {
     option.get_long() == Some(name) || option.get_all_aliases().into_iter().flatten().any(|alias| alias == name)
+}
+
+/// Returns true if a typed option overrides this one of a file or an earlier sweep.
+fn is_overridden(setting: &Setting, command: &Command, typed: &ArgMatches) -> bool {
+    let options = || command.get_arguments();
+    let Some(option) = options().find(|option| has_name(option, &setting.name)) else { return false };
+    let typed = given(typed, ValueSource::CommandLine);
+    typed.filter_map(|id| options().find(|typed| typed.get_id() == id)).any(|typed| overrides(command, typed, option))
 }
 
 /// Returns true if a typed option overrides that of a file: it is the same option, the two are mutually exclusive, or

@@ -8,6 +8,9 @@ use crate::number_text::{count, percent};
 /// Number of warnings that the text lists.
 const MAX_WARNINGS: usize = 10;
 
+/// Detection limit above which the word `fit` alone would be misleading.
+const MAX_LIMIT: f64 = 0.1;
+
 impl Verdict {
     /// Returns a line for each host, GPU, link and switch that is not fit, the worst first, then the warnings, and last a
     /// line for the fleet. Hosts with the same defect share a line.
@@ -120,10 +123,27 @@ impl Verdict {
         let fit = self.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
         let fit = format!("{fit} of {} fit", count(self.hosts.len(), "host"));
         let counts: Vec<String> = [fit].into_iter().chain(self.not_fit()).collect();
-        let limit = |defect| format!("; detection limit {}: a host with a smaller loss may pass", percent(defect));
+        let advice = if self.has_high_limit() { "; to lower it, end other load on the hosts and repeat" } else { "" };
+        let limit =
+            |defect| format!("; detection limit {}: a host with a smaller loss may pass{advice}", percent(defect));
         let defect = self.smallest_defect.map(limit);
         let rounds = count(self.rounds, "round");
-        format!("fleet: {}: {}; {rounds}{}", self.fitness, counts.join(", "), defect.unwrap_or_default())
+        format!("fleet: {}: {}; {rounds}{}", self.fitness_text(), counts.join(", "), defect.unwrap_or_default())
+    }
+
+    /// Returns the fitness of the fleet: `unfit`, `fit`, or `fit for losses of 41.0 % or more` if only large losses are
+    /// detected.
+    pub fn fitness_text(&self) -> String {
+        match self.smallest_defect {
+            Some(limit) if self.fitness == Fitness::Fit && self.has_high_limit() => {
+                format!("{} for losses of {} or more", self.fitness, percent(limit))
+            }
+            _ => self.fitness.to_string(),
+        }
+    }
+
+    fn has_high_limit(&self) -> bool {
+        self.smallest_defect.is_some_and(|limit| limit > MAX_LIMIT)
     }
 
     /// Returns the numbers of hosts and parts that are not fit: `1 unfit`, `2 links not fit`.
@@ -275,6 +295,16 @@ mod tests {
         assert_eq!(short, "training-speed 50.0 % less");
         expect!["the fleet is not fit: see the first 4 lines of the verdict"]
             .assert_eq(&verdict().failure().expect("not fit"));
+    }
+
+    #[test]
+    fn fit_fleet_states_a_high_detection_limit() {
+        let fit = |limit| Verdict { fitness: Fitness::Fit, smallest_defect: Some(limit), ..verdict() };
+        assert_eq!(fit(0.05).fitness_text(), "fit");
+        assert_eq!(fit(0.41).fitness_text(), "fit for losses of 41.0 % or more");
+        let summary = fit(0.41).summary();
+        let limit = "detection limit 41.0 %: a host with a smaller loss may pass; to lower it, end other load on the hosts and repeat";
+        assert!(summary.ends_with(limit), "{summary}");
     }
 
     #[test]

@@ -186,9 +186,20 @@ fn time(
         let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("", default)];
         let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
         let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
-        time.filter(|time| (range.start() * default..=range.end() * default).contains(time))
-            .ok_or_else(|| format!("choose {} to {} {name}, or write 90s, 5m or 2h", range.start(), range.end()))
+        let [shortest, longest] = [*range.start(), *range.end()].map(|limit| limit * default);
+        time.filter(|time| (shortest..=longest).contains(time)).ok_or_else(|| {
+            let [shortest, longest] = [shortest, longest].map(in_largest_unit);
+            format!("choose a time from {shortest} to {longest}, such as 90s, 5m or 2h; a number alone is {name}")
+        })
     }
+}
+
+/// Formats whole seconds in the largest unit that divides them, as in `90s`, `2h` or `30d`.
+fn in_largest_unit(seconds: u64) -> String {
+    let units = [("d", 86_400), ("h", 3600), ("m", 60)];
+    let unit = units.into_iter().find(|(_, size)| seconds > 0 && seconds % size == 0);
+    let (unit, size) = unit.unwrap_or(("s", 1));
+    format!("{}{unit}", seconds / size)
 }
 
 #[cfg(test)]
@@ -200,10 +211,11 @@ mod tests {
         let parse = seconds(1..=7200);
         assert_eq!(["90", "90s", "5m", "2h"].map(&parse), [90, 90, 300, 7200].map(Ok));
         for bad in ["", "m", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
-            assert_eq!(parse(bad), Err("choose 1 to 7200 seconds, or write 90s, 5m or 2h".to_owned()), "{bad}");
+            let error = "choose a time from 1s to 2h, such as 90s, 5m or 2h; a number alone is seconds";
+            assert_eq!(parse(bad), Err(error.to_owned()), "{bad}");
         }
         let parse = minutes(1..=120);
         assert_eq!(["5", "5m", "90s", "2h"].map(&parse), [300, 300, 90, 7200].map(Ok));
-        assert_eq!(parse("30s"), Err("choose 1 to 120 minutes, or write 90s, 5m or 2h".to_owned()));
+        assert_eq!(parse("30s"), Err("choose a time from 1m to 2h, such as 90s, 5m or 2h; a number alone is minutes".to_owned()));
     }
 }

@@ -324,10 +324,13 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
             "# {fewest} to {most} of the {rounds} rounds fit the time limit: the last stages may not run"
         ));
     }
-    for (what, numbers, command) in kinds {
-        let (first, last) = numbers.into_inner();
+    for (what, numbers, _) in &kinds {
+        let (first, last) = (numbers.start(), numbers.end());
         let numbers = if first == last { format!("round {first}") } else { format!("rounds {first} to {last}") };
-        print_line(&format!("# {numbers}, {what}; the first command:"));
+        print_line(&format!("# {numbers}, {what}"));
+    }
+    for (_, numbers, command) in kinds {
+        print_line(&format!("# the first command of round {}:", numbers.start()));
         print_line(&command);
     }
     Ok(())

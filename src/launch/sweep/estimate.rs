@@ -208,11 +208,21 @@ pub fn lines<'a>(
             )
         })
     });
-    let from_flops = || Some(time(jobs, machine, cooldown)?.to_string());
+    let is_without_gpu =
+        machine.environment.gpu.is_none() && jobs.clone().any(|job| job.cost.on_gpu.is_some() && machine.runs(job));
+    let without_gpu = is_without_gpu.then(|| {
+        "warning: the driver lists no NVIDIA GPU on this machine (/proc/driver/nvidia/gpus): --device cpu uses its cores"
+            .to_owned()
+    });
+    let fits_no_gpu = !on_gpus.is_empty() && on_gpus.iter().all(|(_, bound)| bound.0 > GPU_MEMORY[0].1);
+    let from_flops = || match fits_no_gpu {
+        true => Some("time: not estimated, because no case fits a GPU".to_owned()),
+        false => Some(time(jobs, machine, cooldown)?.to_string()),
+    };
     let from_runs = measured.filter(|time| !time.is_zero());
     let from_runs = from_runs.map(|time| format!("time: about {}, at the speed of the finished runs", roughly(time)));
     let time = from_runs.or_else(from_flops);
-    memory.into_iter().chain(time).chain(emulation).chain(crowded).collect()
+    memory.into_iter().chain(time).chain(emulation).chain(crowded).chain(without_gpu).collect()
 }
 
 /// Returns a line about the job that needs the most memory of a GPU, given the bound of each job, and a warning about those
@@ -480,7 +490,8 @@ mod tests {
         let on_gpu = PlannedJob { cost: jobs[0].cost.on_gpus(), ..jobs[0].clone() };
         expect![[r#"
             memory: at most about 1.0 GB per GPU
-            time: about 8 s on an H100 or H200, 26 s on a V100, from FLOPs"#]]
+            time: about 8 s on an H100 or H200, 26 s on a V100, from FLOPs
+            warning: the driver lists no NVIDIA GPU on this machine (/proc/driver/nvidia/gpus): --device cpu uses its cores"#]]
         .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let on_gpu = |gpu: &str, dtype| {
             let hosts = Hosts::parse_list("a:8,b:8").expect("hosts");
@@ -507,6 +518,8 @@ mod tests {
         expect![[r#"
             memory: at most about 185.3 GB per GPU, for Llama 3.1 8B in 1n1g
             warning: 1n1g may need more than an H200 has (141 GB), and 1n2g may need more than an A100 or H100 has (80 GB): choose --cases 1n8g, or --recompute block"#]].assert_eq(&of_hosts("a:8", &jobs_of_gpus)[..2].join("\n"));
+        expect!["time: not estimated, because no case fits a GPU"]
+            .assert_eq(of_hosts("a:8", &jobs_of_gpus[..1]).last().expect("lines"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
             memory: about 1.3 GB per rank; 18.2 GB available here

@@ -2,6 +2,7 @@
 //! dark color scheme, and fits a phone. Text from files is never markup, because maud escapes it.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ringmark_core::number_text::marked;
 use ringmark_core::untrusted_text::printable_lines;
 
 use crate::output::table::{Column, Row, Table};
@@ -22,6 +23,9 @@ const POLICY: &str = concat!(
     include_str!("script.sha256"),
     "'; base-uri 'none'; form-action 'none'"
 );
+
+/// Maximum number of grave findings that are unfolded.
+const FEW: usize = 3;
 
 /// Maximum number of rows of a table that is unfolded and printed.
 const SHORT: usize = 36;
@@ -103,9 +107,8 @@ fn headline(headline: &Headline) -> Markup {
                     div class={ "figure" @if figure.is_doubtful { " doubtful" } } {
                         p class="name" { (figure.label) }
                         p class="value" {
-                            @if figure.is_doubtful { "(" }
-                            (figure.value) @if !figure.unit.is_empty() { " " span { (figure.unit) } }
-                            @if figure.is_doubtful { ")" }
+                            (marked(figure.value.clone(), figure.is_doubtful))
+                            @if !figure.unit.is_empty() { " " span { (figure.unit) } }
                         }
                         @if !figure.parts.is_empty() {
                             div class="parts" aria-hidden="true" {
@@ -127,7 +130,7 @@ fn headline(headline: &Headline) -> Markup {
 fn findings(findings: &Findings) -> Markup {
     let class = if findings.is_grave { "findings grave" } else { "findings" };
     html! {
-        details class=(class) {
+        details class=(class) open[findings.is_grave && findings.lines.len() <= FEW] {
             summary { (findings.title) " (" (findings.lines.len()) ")" }
             ul { @for line in &findings.lines { li { (line) } } }
         }

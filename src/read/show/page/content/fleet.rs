@@ -68,7 +68,7 @@ pub fn headline(journal: &Journal, verdict: &Verdict) -> Headline {
     );
     Headline {
         style: Style { color: 0, shape: 0 },
-        name: format!("{}: {}", count(hosts, "host"), verdict.fitness),
+        name: format!("{}: {}", count(hosts, "host"), verdict.fitness_text()),
         what: lines.collect::<Vec<_>>().join("; "),
         trust: None,
         reasons: Vec::new(),

@@ -20,7 +20,7 @@ const NOTE: &str = "The step of a case minus the step of the base, in parts that
     and backward time. Waiting: exposed all-reduce until the slowest rank joins. Transfer: exposed all-reduce after \
     that. Other: the rest. A negative part is a gain; \u{b1} is the 95 % confidence interval over runs.";
 
-const UNCERTAIN: &str = "In parentheses: within the confidence interval of the loss.";
+const UNCERTAIN: &str = "A loss below its \u{b1} is not significant, nor are its parts: use more --runs.";
 
 const READING: &str = "Thin lines are confidence intervals, cut off at the edge of the chart. The axis starts at 0 only if the bars are \
      complete.";
@@ -96,13 +96,12 @@ fn chart(setting: &Setting, series: &PageSeries, loss: &CaseLoss) -> Chart {
         from: (loss.base_step_name(), loss.loss.base_step * 1e3),
         parts: loss.loss.finest().into_iter().map(part).collect(),
         to: (format!("step of {}", loss.case), loss.loss.step * 1e3),
-        is_doubtful: is_doubtful(series, loss),
+        is_doubtful: loss.is_uncertain() || !is_reliable(series, loss),
     })
 }
 
-/// Returns true for a loss of unreliable runs, or within its confidence interval: its parts are not significant.
-fn is_doubtful(series: &PageSeries, loss: &CaseLoss) -> bool {
-    loss.is_uncertain() || !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
+fn is_reliable(series: &PageSeries, loss: &CaseLoss) -> bool {
+    series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
 }
 
 /// Maximum number of parts for which a row has space for a bar.
@@ -130,9 +129,9 @@ fn table(setting: &Setting, series: &[(&PageSeries, Vec<CaseLoss>)]) -> Table {
             if several {
                 cells.insert(0, series.name.clone());
             }
-            let is_doubtful = is_doubtful(series, loss);
+            let is_reliable = is_reliable(series, loss);
             let number = |difference: Option<Difference>| {
-                difference.map_or_else(|| "-".to_owned(), |difference| marked(number(difference), is_doubtful))
+                difference.map_or_else(|| "-".to_owned(), |difference| marked(number(difference), !is_reliable))
             };
             cells.push(number(Some(loss.loss.total)));
             cells.extend(shown.iter().map(|part| number(loss.part(*part))));
@@ -140,7 +139,7 @@ fn table(setting: &Setting, series: &[(&PageSeries, Vec<CaseLoss>)]) -> Table {
                 cells,
                 bar: Some(loss.loss.total.seconds.max(0.0)),
                 style: Some(series.style),
-                is_doubtful,
+                is_doubtful: loss.is_uncertain() || !is_reliable,
                 ..Row::default()
             }
         })
