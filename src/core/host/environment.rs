@@ -75,6 +75,10 @@ pub struct Environment {
     pub system: String,
     /// Processor name.
     pub processor: String,
+    /// Instruction sets of the processor on which the speed of libtorch depends, as the kernel names them; empty in older
+    /// records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instruction_sets: Vec<String>,
     /// Cores that the rank may use before it binds itself; in older records, hardware threads.
     pub cores: u32,
     /// Memory of the host.

@@ -224,6 +224,24 @@ pub fn processors() -> u32 {
     thread::available_parallelism().map_or(1, |number| u32::try_from(number.get()).unwrap_or(u32::MAX))
 }
 
+/// Instruction sets for products of bf16, as the kernel names them.
+pub const BF16: [&str; 4] = ["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"];
+
+/// Other instruction sets on which the speed of libtorch depends, as the kernel names them.
+const VECTORS: [&str; 6] = ["avx2", "fma", "avx512f", "avx512_vnni", "sve", "sve2"];
+
+/// Returns those of [`VECTORS`] and [`BF16`] that this machine has; empty if the kernel does not list them.
+pub fn instruction_sets() -> Vec<String> {
+    listed_instruction_sets(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
+/// Returns those of the first processor in `text`, the contents of /proc/cpuinfo.
+fn listed_instruction_sets(text: &str) -> Vec<String> {
+    let flags = text.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
+    let flags: BTreeSet<&str> = flags.map(|line| line.split_whitespace().collect()).unwrap_or_default();
+    VECTORS.into_iter().chain(BF16).filter(|name| flags.contains(name)).map(str::to_owned).collect()
+}
+
 /// Time for which [`core_speed`] measures.
 const SPEED_TEST: Duration = Duration::from_millis(60);
 
@@ -260,6 +278,14 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
+
+    #[test]
+    fn instruction_sets_are_those_of_the_first_processor() {
+        let x86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16 fma avx512f\n\nprocessor\t: 1\nflags\t\t: amx_bf16\n";
+        assert_eq!(listed_instruction_sets(x86), ["avx2", "fma", "avx512f", "avx512_bf16"]);
+        assert_eq!(listed_instruction_sets("Features\t: fp asimd bf16 sve\n"), ["sve", "bf16"]);
+        assert_eq!(listed_instruction_sets(""), Vec::<String>::new());
+    }
 
     /// Kernel's folder of a host with these online processors, NUMA nodes (number, processors) and cores with several
     /// hardware threads.

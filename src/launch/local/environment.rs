@@ -90,14 +90,6 @@ pub fn typed_program() -> String {
     shell::quote(&program.unwrap_or_else(|| "ringmark".to_owned())).into_owned()
 }
 
-/// Returns true if the first processor in `text`, the contents of /proc/cpuinfo, has bf16 instructions.
-fn has_bf16(text: &str) -> bool {
-    let flags = text.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));
-    flags.is_some_and(|line| {
-        line.split_whitespace().any(|flag| ["avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"].contains(&flag))
-    })
-}
-
 /// Returns the name of a GPU from `folder`, in which NVIDIA's driver has a folder for each GPU with its `information`.
 fn gpu_name(folder: &Path) -> Option<String> {
     let first = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path().join("information")).min()?;
@@ -121,7 +113,7 @@ impl LaunchEnvironment {
             program_folder: env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned())),
             visible_devices: env::var("CUDA_VISIBLE_DEVICES").ok(),
             gpu: gpu_name(Path::new("/proc/driver/nvidia/gpus")),
-            has_bf16: fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| has_bf16(&text)),
+            has_bf16: processors::instruction_sets().iter().any(|name| processors::BF16.contains(&name.as_str())),
             host_name: nix::unistd::gethostname()
                 .map(OsString::into_string)
                 .ok()

@@ -47,6 +47,7 @@ pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
         ("NVIDIA driver", environment.driver_version.as_ref().unwrap_or(&absent)),
         ("system", &environment.system),
         ("processor", &environment.processor),
+        ("instruction sets", &environment.instruction_sets.join(", ")),
         ("cores", &environment.cores.to_string()),
         ("memory", &gigabytes(environment.memory)),
         ("topology", &environment.topology.join(" | ")),

@@ -63,6 +63,7 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         cuda_remarks: own.cuda_remarks.clone(),
         system: facts::system(),
         processor: facts::processor_name(),
+        instruction_sets: processors::instruction_sets(),
         cores: own.cores.of_process,
         memory: facts::memory(),
         topology: if is_cuda {

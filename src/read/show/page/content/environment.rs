@@ -75,6 +75,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         MEASURED,
         "devices",
         "processor",
+        "instruction sets",
         "cores",
         "memory",
         "system",
@@ -103,6 +104,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
         let none_of = |number: u64, text: String| if number == 0 { String::new() } else { text };
         add(&mut found, "processor", &environment.processor);
+        add(&mut found, "instruction sets", environment.instruction_sets.join(", "));
         add(&mut found, "cores", none_of(u64::from(environment.cores), environment.cores.to_string()));
         add(&mut found, "memory", none_of(environment.memory.0, gigabytes(environment.memory)));
         add(&mut found, "system", &environment.system);
