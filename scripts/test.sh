@@ -37,8 +37,8 @@ cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
 # cargo prints one summary per test program, and the last is often empty; print their sum.
 awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
-# With RINGMARK_TEST_ALL, only load_check.sh may be omitted: it needs 3 GB of CUDA libraries. In tests,
-# tests/support/prerequisite.rs decides in the same way.
+# With RINGMARK_TEST_ALL, only load_check.sh may be omitted here: it needs 3 GB of CUDA libraries.
+# tests/support/prerequisite.rs lists what tests may omit.
 not_run() {
     echo "counted as passed but not run: $1" >&2
     [[ -z ${RINGMARK_TEST_ALL:-} ]] || status=1

@@ -14,7 +14,7 @@ pub fn plural<N: PartialEq + From<u8>>(number: N) -> &'static str {
     if number == N::from(1) { "" } else { "s" }
 }
 
-/// `92.0 %` of a share of 0.92.
+/// Formats a share as a percentage: `92.0 %` for 0.92.
 pub fn percent(share: f64) -> String {
     format!("{} %", percent_number(share))
 }
@@ -41,7 +41,7 @@ pub fn gigabytes(bytes: Bytes) -> String {
     format!("{:.1} GB", bytes.gigabytes())
 }
 
-/// A whole number with `separator` between its thousands, without a sign: `9,580`.
+/// Formats a rounded number without its sign, with a thousands separator: `9,580`.
 pub fn thousands(value: f64, separator: char) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();

@@ -8,11 +8,13 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use ringmark_core::accept::{JOURNAL, VERDICT};
 use ringmark_core::benchmark::RECORDS;
 use ringmark_core::dimension::Case;
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{LOCK, MANIFEST, PROGRESS};
 use ringmark_core::file::schema::kind_of;
+use ringmark_core::goodput::GOODPUT;
 use ringmark_core::manifest;
 use ringmark_core::options::usage::usage;
 use ringmark_core::untrusted_text::printable_lines;
@@ -110,7 +112,7 @@ fn is_of_sweep(path: &Path) -> bool {
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let is_in_case = path.parent().and_then(name).is_some_and(|folder| folder.parse::<Case>().is_ok());
     let is_whole = || match name(path).as_deref() {
-        Some(LOCK | PROGRESS) => true,
+        Some(LOCK | PROGRESS | JOURNAL | VERDICT | GOODPUT) => true,
         Some(MANIFEST) => is_of_kind(path, manifest::KIND),
         Some(name) if name.ends_with(".json") || name.ends_with(".log") => {
             let (name, record) = (Path::new(name).with_extension("json"), path.with_extension("json"));

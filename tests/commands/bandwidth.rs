@@ -132,7 +132,7 @@ fn invalid_options_exit_with_status_2() {
                 error: invalid value '8g' for '--cases <CASE,..>': case "8g" is unknown: write 1n2g for 1 node with 2 GPUs or ranks
                 tip: did you mean `--cases 1n8g`?
             --cases 1n2g,1n2g
-                error: --cases has 1n2g twice: name it once
+                error: --cases lists 1n2g twice: list it once
             --hosts a:2 --cases 2n2g
                 error: case 2n2g needs 2 hosts, --hosts has 1: use --hosts a:2,HOST2:2
             --hosts a:2 --hostfile nodes

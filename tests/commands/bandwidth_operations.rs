@@ -208,7 +208,7 @@ fn options_unsupported_by_operation_are_rejected() {
             --op all_to_one
                 error: invalid value 'all_to_one' for '--op <NAME,..>': "all_to_one" is not one of all_reduce, all_gather, reduce_scatter, reduce, broadcast, alltoall, sendrecv
             --op reduce,reduce
-                error: --op has reduce twice: name it once
+                error: --op lists reduce twice: list it once
             --op all_gather --redop max
                 error: --redop max does not apply to --op all_gather, which does not reduce: omit --redop, or use --op all_reduce, reduce_scatter or reduce
             --redop prod

@@ -201,7 +201,7 @@ fn unsupported_measurements_are_rejected() {
             checkpoint --folder ckpt --size 8K --cases 1n4g --hosts localhost:4
                 error: --writers shards: with 4 ranks, a writer has 0 pages of 4096 bytes, too few for 1 file: choose fewer --files or a larger --size
             checkpoint --folder ckpt --cases 1n1g,1n1g
-                error: --cases has 1n1g twice: name it once
+                error: --cases lists 1n1g twice: list it once
             checkpoint ckpt
                 error: unexpected argument 'ckpt' found
                 tip: `--out ckpt` if this is the folder for the results

@@ -381,7 +381,7 @@ fn report_lists_foreign_load_once_as_unreliable() {
         - Per core: (150.0 images/s); with 8 threads
         - From the disk: (600.0 images/s); with 8 threads
 
-        In parentheses: unreliable; the lines below "Unreliable figures" contain reason and fix.
+        In parentheses: unreliable; the lines below "Unreliable figures" give the reason and the fix.
 
         started 2023-11-14 22:13:20 UTC · host a
 

@@ -79,7 +79,11 @@ fn usage_error_names_the_option() {
     let error = refused(&mut sandbox.accept(&format!("--criteria {criteria}")), 2);
     assert!(error.contains("typo.toml: ") && error.contains("smallest_defekt"), "{error}");
     let error = refused(&mut sandbox.accept("--criteria none.toml"), 2);
-    assert!(error.contains("the criteria file none.toml does not exist"), "{error}");
+    assert!(error.contains("--criteria none.toml: No such file"), "{error}");
+    fs::write(sandbox.path("percent.toml"), "smallest_defect = 5\n").expect("written");
+    let criteria = sandbox.path("percent.toml").display().to_string();
+    let error = refused(&mut sandbox.accept(&format!("--criteria {criteria}")), 2);
+    assert!(error.contains("percent.toml: smallest_defect = 5: write a share"), "{error}");
     assert!(!sandbox.path("out").exists());
 }
 
@@ -90,11 +94,12 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "# facts: the checks of `ringmark doctor --quick`");
     assert!(lines[1].starts_with("# 12 rounds, about 3 min to 12 min, and more rounds"), "{text}");
-    assert_eq!(lines[2], "# rounds 1 to 2, alone: training, 4 jobs on 4 hosts", "{text}");
-    assert_eq!(lines[7], "# the first command of round 1:", "{text}");
-    assert!(lines[8].starts_with("mpirun ") && lines[8].contains(" -np 2 -H n"), "{text}");
-    assert!(lines[8].contains(" train --model "), "{text}");
-    for part in ["pairs: exchange", " bandwidth --begin ", "whole: "] {
+    assert_eq!(lines[2], "# criteria: defects of 5.0 % or more, a false alarm once in 1000 fleets");
+    assert_eq!(lines[3], "# rounds 1 to 2, alone: training, 4 jobs on 4 hosts", "{text}");
+    assert_eq!(lines[8], "# the first command of round 1:", "{text}");
+    assert!(lines[9].starts_with("mpirun ") && lines[9].contains(" -np 2 -H n"), "{text}");
+    assert!(lines[9].contains(" train --model "), "{text}");
+    for part in ["pairs: all-reduce", " bandwidth --begin ", "whole: "] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let limited = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24h --max-minutes 20"));

@@ -131,8 +131,8 @@ fn options_are_checked() {
         For more information, try '--help'.
         error: goodput trains one network in one case, but these options have 2 combinations: choose one with --cases, --model, --dtype, --batch-size and --strategy
         error: --failures link needs several hosts: ranks of one host have no network between them
-        error: --failures has kill twice: name it once
-        error: --checkpoint-intervals has 60s twice: name it once
+        error: --failures lists kill twice: list it once
+        error: --checkpoint-intervals lists 60s twice: list it once
     "#]].assert_eq(&errors.concat());
     let plan = succeeds(&mut goodput(&sandbox, "--mtbf 600 --duration 30m --checkpoint-intervals 1m,auto --dry-run"));
     let last = plan.lines().last().expect("lines");

@@ -163,7 +163,10 @@ fn resume_alone_takes_the_options_of_the_manifest() {
     // Typed options replace those of the manifest.
     let more = succeeds_silently(&mut resume("--runs 3 --dry-run --verbose"));
     let commands: Vec<&str> = more.lines().filter(|line| line.contains(" --run ")).collect();
-    assert!(matches!(commands[..], [third] if third.contains(" --wire bf16 ") && third.ends_with(" --run 3")), "{more}");
+    assert!(
+        matches!(commands[..], [third] if third.contains(" --wire bf16 ") && third.ends_with(" --run 3")),
+        "{more}"
+    );
     let error = refused(&mut resume("--wire fp32"), 2);
     assert!(error.contains("\n--wire: bf16 then, fp32 now\n"), "{error}");
     // Both names of this machine are equal.

@@ -411,7 +411,7 @@ fn invalid_options_exit_with_status_2() {
                 error: invalid value '8g' for '--cases <CASE,..>': case "8g" is unknown: write 1n2g for 1 node with 2 GPUs or ranks
                 tip: did you mean `--cases 1n8g`?
             --cases 1n1g,1n1g
-                error: --cases has 1n1g twice: name it once, and set --runs for more runs
+                error: --cases lists 1n1g twice: list it once, and set --runs for more runs
             --device cpu --dtype tf32
                 error: --dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16
             --hosts 4
@@ -450,7 +450,7 @@ fn invalid_options_exit_with_status_2() {
             --runs 0
                 error: invalid value '0' for '--runs <N>': must be a whole number from 1 to 10000
             --cases 1n1g --batch-sizes 1,2,1
-                error: --batch-sizes has 1 twice: name it once
+                error: --batch-sizes lists 1 twice: list it once
             --batch-sizes 4,x
                 error: invalid value 'x' for '--batch-sizes <N,..>': must be a whole number from 1 to 65536
             --batch-factor alexnet=8
@@ -470,7 +470,7 @@ fn invalid_options_exit_with_status_2() {
             --hosts node[1-2:8
                 error: invalid value 'node[1-2:8' for '--hosts <HOST:SLOTS,..>': the brackets of "node[1-2:8" do not match: write node[1-64]:8 for 64 hosts
             --cases 1n1g --dtypes fp32,fp32
-                error: --dtypes has fp32 twice: name it once
+                error: --dtypes lists fp32 twice: list it once
             --cases 1n1g --dtypes fp32,fp8
                 error: invalid value 'fp8' for '--dtypes <TYPE,..>'
                 tip: use fp32, tf32, fp16 or bf16
@@ -479,7 +479,7 @@ fn invalid_options_exit_with_status_2() {
             --cases 1n1g --batch-sizes 1 --batch-size 2
                 error: the argument '--batch-sizes <N,..>' cannot be used with '--batch-size <N>'
             --cases 1n2g --strategies all-reduce,all-reduce
-                error: --strategies has all-reduce twice: name it once
+                error: --strategies lists all-reduce twice: list it once
             --cases 1n2g --strategies all-reduce --strategy all-reduce
                 error: the argument '--strategies <NAME,..>' cannot be used with '--strategy <NAME>'
             --cases 1n2g --strategies all-reduce,redis

@@ -68,7 +68,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
         assert!(table.contains(&format!("\nwarning: unreliable: {warning}\n")), "{warning}\n{table}");
         assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");
     }
-    expect!["In parentheses: unreliable; the warnings above contain reason and fix."]
+    expect!["In parentheses: unreliable; the warnings above give the reason and the fix."]
         .assert_eq(&lines_with(&table, "In parentheses: unreliable;"));
     // A base with a warning needs no second one, and the load is listed once.
     assert!(

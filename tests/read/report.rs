@@ -256,12 +256,12 @@ fn unreliable_result_shows_one_cause_and_folded_lists() {
     assert_eq!(cards.len(), 2, "a network each");
     let head = page.split("host a \u{b7} ").nth(1).and_then(|rest| rest.split('<').next()).expect("a head");
     assert!(head.ends_with(" \u{b7} ringmark sweep"), "the folder depends on the reader: {head}");
-    let legend = "<p class=\"note\">In parentheses: unreliable; the lines below &quot;Unreliable figures&quot; contain";
+    let legend = "<p class=\"note\">In parentheses: unreliable; the lines below &quot;Unreliable figures&quot; give";
     assert!(page.contains(legend) && page.contains("<p class=\"value\">("), "{page}");
     for card in cards {
         assert!(card.ends_with("<strong>Unreliable</strong><span>: busy machine</span>"), "{card}");
     }
-    let list = page.split("<details class=\"findings grave\">").nth(1).expect("a folded list");
+    let list = page.split("<details class=\"findings grave\" open>").nth(1).expect("a list");
     let list = list.split("</details>").next().expect("its end");
     assert!(list.starts_with("<summary>Unreliable figures (3)</summary>"), "{list}");
     assert_eq!(list.matches("<li>").count(), 3, "a line for each reason, whatever the number of cases: {list}");
@@ -461,8 +461,9 @@ fn loss_of_two_runs_has_a_caveat() {
 #[test]
 fn tables_explain_unusual_cells() {
     let text = shown(&committed("suite-2-cores"), ReportFormat::Table);
-    expect!["In parentheses: within the confidence interval of the loss."]
-        .assert_eq(&lines_with(&text, "In parentheses"));
+    assert_eq!(lines_with(&text, "In parentheses"), "", "all runs are reliable");
+    expect!["A loss below its \u{b1} is not significant, nor are its parts: use more --runs."]
+        .assert_eq(&lines_with(&text, "is not significant"));
     expect![[r#"
         1n2g, in-place      128 KiB  float     3.17     3.52  41.388         in cache      0  ██████████▉
         1n2g, in-place      512 KiB  float    10.11    11.47  51.843         in cache      0  █████████████▋
@@ -473,7 +474,7 @@ fn tables_explain_unusual_cells() {
     expect!["Telemetry of 1n2g, run 2 (slowest run): clock and utilization"]
         .assert_eq(&lines_with(&text, "Telemetry of"));
     let unreliable = shown(&disturbed_folder().path(), ReportFormat::Table);
-    expect![[r#"In parentheses: unreliable; the lines below "Unreliable figures" contain reason and fix."#]]
+    expect![[r#"In parentheses: unreliable; the lines below "Unreliable figures" give the reason and the fix."#]]
         .assert_eq(&lines_with(&unreliable, "In parentheses"));
 }
 

@@ -31,7 +31,7 @@ Examples:
       which hosts, GPUs and links are not fit: each with its cause, the evidence and a fix
   ringmark accept --hosts node[01-64]:8 --out results/accept --resume
       continues after Ctrl-C
-  ringmark accept --hosts node[01-64]:8 --max-minutes 20 --drain-list
+  ringmark accept --hosts node[01-64]:8 --max-minutes 45 --drain-list
       stops in time, and prints the hosts to drain
   ringmark accept --launcher slurm --drain-list drain.sh
       the hosts of an allocation; the file has scontrol's commands
@@ -153,8 +153,13 @@ fn input_data(files: String, machine: &Machine, launch: &LaunchConfig) -> anyhow
 }
 
 fn read_criteria(file: &Path) -> anyhow::Result<Criteria> {
-    ensure!(file.exists(), usage(anyhow!("the criteria file {} does not exist", file.display())));
-    let read = || -> anyhow::Result<Criteria> { Ok(toml::from_str(&fs::read_to_string(file)?)?) };
+    let read = || -> anyhow::Result<Criteria> {
+        let text = fs::read_to_string(file)?;
+        let criteria: Criteria =
+            toml::from_str(&text).context("not a file of criteria (docs/accept.md#criteria lists the keys)")?;
+        criteria.check().map_err(anyhow::Error::msg)?;
+        Ok(criteria)
+    };
     read().with_context(|| format!("--criteria {}", file.display())).map_err(usage)
 }
 

@@ -26,7 +26,7 @@ Examples:
   ringmark checkpoint --folder /scratch --size 8G --writers shards --files 1,8 --io buffered,direct --cases 1n1g,1n8g
       one file or several, through the page cache or past it, on 1 and 8 GPUs
   ringmark checkpoint --folder /scratch --mode blocking,beside
-      the time that training would stand still: waiting for the write, or computing beside it
+      how long training would stall: waiting for the write, or computing during it
 
 Exit status 1: it failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
 

@@ -207,8 +207,8 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
     let matches = program.clone().ignore_errors(true).try_get_matches_from(typed).ok()?;
     let (name, matches) = matches.subcommand()?;
     let command = program.find_subcommand(name)?;
-    let is_resumed = matches.try_get_one::<bool>("resume").ok()? == Some(&true)
-        && !matches.try_contains_id(CONFIG).unwrap_or(false);
+    let is_resumed =
+        matches.try_get_one::<bool>("resume").ok()? == Some(&true) && !matches.try_contains_id(CONFIG).unwrap_or(false);
     let out = matches.try_get_one::<PathBuf>("out").ok()?.filter(|_| is_resumed)?;
     // The command itself reports an unreadable manifest or journal.
     let earlier = match name {

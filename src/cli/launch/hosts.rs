@@ -46,7 +46,7 @@ pub struct HostOptions {
     /// A line `node[01-64] slots=8` lists many hosts.
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// GPUs to use on every host, such as 0,2, instead of all; by number (from 0) or UUID, not how many
+    /// GPUs to use on every host, by index (from 0) or UUID, such as 0,2; not a count
     #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     gpus: Option<String>,
     /// Network between the hosts, such as ib0 or 10.77.0.0/24

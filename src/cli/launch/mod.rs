@@ -66,8 +66,8 @@ pub enum Benchmark {
     Input(Box<InputOptions>),
     /// Measure writing and reading of checkpoints: GB/s, stall of training, time to restore
     ///
-    /// By writers, number of files, page cache or direct I/O, and beside computation. Starts the ranks with mpirun, Slurm or
-    /// Grid Engine.
+    /// Compares writers, number of files, page cache and direct I/O, with and without concurrent computation. Starts the
+    /// ranks with mpirun, Slurm or Grid Engine.
     Checkpoint(Box<CheckpointOptions>),
 }
 

@@ -168,7 +168,7 @@ impl SweepOptions {
         let defaults = TrainConfig::for_profile(profile, device);
         let original_options = self.axes.original_options();
         let is_known_to_use_cpu = machine.is_known_to_use_cpu(&launch);
-        // Hosts that cannot be asked probably have GPUs; their profile is DLPerf's.
+        // Hosts that cannot be queried probably have GPUs; their profile is DLPerf's.
         let is_unknown = profile == SweepProfile::Dlperf && !is_known_to_use_cpu;
         let device_of_suite = if is_unknown { DeviceKind::Cuda } else { device };
         let defaults = match self.suite {

@@ -84,6 +84,17 @@ keyword_enum!(
     }
 );
 
+impl Test {
+    /// Returns its name in messages.
+    pub fn title(self) -> &'static str {
+        match self {
+            Test::Training => "training",
+            Test::Exchange => "all-reduce",
+            Test::Input => "input",
+        }
+    }
+}
+
 impl Metric {
     /// Bandwidths of the three sizes.
     pub const BANDWIDTHS: [Metric; 3] = [Metric::SmallBandwidth, Metric::MediumBandwidth, Metric::LargeBandwidth];

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accept::criteria::Criteria;
 use crate::accept::fleet::{Finding, FleetHost, Measurement};
+use crate::dimension::Seconds;
 use crate::file::schema;
 
 /// Name of the file.
@@ -32,6 +33,9 @@ pub struct Header {
     pub command: Vec<String>,
     /// Version of ringmark.
     pub program: String,
+    /// Start of the first command, seconds since 1970-01-01 UTC; absent in older journals.
+    #[serde(rename = "started_seconds", default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Seconds>,
     /// All hosts.
     pub fleet: Vec<FleetHost>,
     /// Error rates and limits.
@@ -67,7 +71,7 @@ pub struct Journal {
 impl Header {
     /// Creates the first line of a new journal.
     pub fn new(command: Vec<String>, program: String, fleet: Vec<FleetHost>, criteria: Criteria, seed: u64) -> Header {
-        Header { kind: KIND.to_owned(), schema: SCHEMA, command, program, fleet, criteria, seed }
+        Header { kind: KIND.to_owned(), schema: SCHEMA, command, program, started: None, fleet, criteria, seed }
     }
 }
 

@@ -37,18 +37,20 @@ pub const OF_HOST: [(Stage, Metric); 6] = [
 ];
 
 /// Returns for each host the medians of [`OF_HOST`], of its own values or over its pairs, and their shares of the median
-/// of all hosts or pairs.
+/// of all hosts with the same hardware.
 pub fn of_hosts(hosts: usize, medians: &Medians) -> Vec<[Option<(f64, f64)>; OF_HOST.len()]> {
     let mut all = vec![[None; OF_HOST.len()]; hosts];
     for ((stage, metric, _), subjects) in medians {
         let Some(index) = OF_HOST.iter().position(|of| *of == (*stage, *metric)) else { continue };
-        let Some(typical) = median(&subjects.values().copied().collect::<Vec<f64>>()) else { continue };
-        let mut own: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        let mut of_subjects: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for (hosts, value) in subjects {
-            hosts.iter().for_each(|host| own.entry(*host).or_default().push(*value));
+            hosts.iter().for_each(|host| of_subjects.entry(*host).or_default().push(*value));
         }
-        for (host, values) in own {
-            all[host][index] = median(&values).map(|own| (own, own / typical));
+        let own: BTreeMap<usize, f64> =
+            of_subjects.into_iter().filter_map(|(host, values)| Some((host, median(&values)?))).collect();
+        let Some(typical) = median(&own.values().copied().collect::<Vec<f64>>()) else { continue };
+        for (host, own) in own {
+            all[host][index] = Some((own, own / typical));
         }
     }
     all
@@ -120,7 +122,7 @@ pub fn below_peak(fleet: &[FleetHost], done: &[Measurement]) -> Vec<Warning> {
     typical_values(fleet, done).into_iter().filter_map(warning).collect()
 }
 
-/// Compares with the minimum values and the reference. If most subjects of a kind are below, it is said of the fleet.
+/// Compares with the minimum values and the reference. If most subjects of a kind are below, the fleet is reported instead.
 pub fn below_limits(fleet: &[FleetHost], criteria: &Criteria, known: &[Problem], done: &[Measurement]) -> Vec<Problem> {
     let mut problems = Vec::new();
     if criteria.minimum.is_empty() && criteria.reference.is_empty() {

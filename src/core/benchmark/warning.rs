@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::keyword_enum;
 
+/// Relative distance below the hosts' median from which a host's rate of reading or writing is named: equal hosts differ
+/// by a few percent, a failing disk or link costs half of the rate.
+pub(super) const SLOW_HOST: f64 = 0.2;
+
 keyword_enum!(
     /// Subject of a warning, the most serious first.
     WarningKind {

@@ -37,8 +37,8 @@ pub fn check(path: &Path, memory: Bytes) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a damaged checkpoint: a file that [`check`] refuses, and one whose tensors differ from their hashes. Files of
-/// earlier versions have no hashes.
+/// Refuses a damaged checkpoint: a file with a wrong header or length, and one whose tensors differ from their hashes.
+/// Files of earlier versions have no hashes.
 pub fn verify(path: &Path) -> Result<()> {
     let file = atomic_file::open(path)?;
     let header = header(&file, file.metadata()?.len())?;

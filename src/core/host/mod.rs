@@ -14,6 +14,10 @@ pub mod processors;
 pub mod resource_use;
 pub mod telemetry;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::dimension::Seconds;
+
 pub use binding::{BindChoice, Binding, BindingMode};
 pub use environment::{Environment, HostLoad, InitialLoad, RankPlace};
 pub use heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, OutOfMemoryCount, Stage};
@@ -22,3 +26,8 @@ pub use memory_shortage::MemoryShortage;
 pub use observed::Observed;
 pub use resource_use::{GpuUse, HostUse, RankUse};
 pub use telemetry::{Energy, Quantity, Series, Telemetry};
+
+/// Returns the time since 1970-01-01 UTC; 0 if the clock is set before it.
+pub fn unix_time() -> Seconds {
+    Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
+}

@@ -281,7 +281,8 @@ mod tests {
 
     #[test]
     fn instruction_sets_are_those_of_the_first_processor() {
-        let x86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16 fma avx512f\n\nprocessor\t: 1\nflags\t\t: amx_bf16\n";
+        let x86 =
+            "processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16 fma avx512f\n\nprocessor\t: 1\nflags\t\t: amx_bf16\n";
         assert_eq!(listed_instruction_sets(x86), ["avx2", "fma", "avx512f", "avx512_bf16"]);
         assert_eq!(listed_instruction_sets("Features\t: fp asimd bf16 sve\n"), ["sve", "bf16"]);
         assert_eq!(listed_instruction_sets(""), Vec::<String>::new());

@@ -216,6 +216,9 @@ mod tests {
         }
         let parse = minutes(1..=120);
         assert_eq!(["5", "5m", "90s", "2h"].map(&parse), [300, 300, 90, 7200].map(Ok));
-        assert_eq!(parse("30s"), Err("choose a time from 1m to 2h, such as 90s, 5m or 2h; a number alone is minutes".to_owned()));
+        assert_eq!(
+            parse("30s"),
+            Err("choose a time from 1m to 2h, such as 90s, 5m or 2h; a number alone is minutes".to_owned())
+        );
     }
 }

@@ -53,7 +53,7 @@ use crate::stats::summary::{mean, percentiles, standard_deviation};
 /// Simulated runs of a band.
 const RUNS_OF_BAND: usize = 1000;
 
-/// Most expected failures of a run. One with more would hardly end.
+/// Maximum number of expected failures; a run with more would practically never finish.
 const MOST_FAILURES: f64 = 1e4;
 
 /// Quantile 0.975 of the normal distribution.
@@ -165,7 +165,7 @@ fn is_time(seconds: f64) -> bool {
 pub struct MeasuredTime {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Standard error of the mean, so much larger for few values that 1.96 times this is half of the interval of 95 %.
+    /// Standard error of the mean, widened for small samples, so that 1.96 times this is half of the 95 % confidence interval.
     pub error: f64,
 }
 

@@ -93,9 +93,15 @@ fn clock_drops(end: &RunEnd) -> String {
     end.host_use.iter().filter_map(fallen).collect()
 }
 
-pub(super) fn outliers(steps: &[f64]) -> Option<Warning> {
+/// Returns the time above which one of these iterations is an outlier: it exceeds their median by 10 % and by five robust
+/// standard deviations. `None` without iterations.
+pub fn outlier_limit(steps: &[f64]) -> Option<f64> {
     let usual = median(steps)?;
-    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(steps)?);
+    Some(usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(steps)?))
+}
+
+pub(super) fn outliers(steps: &[f64]) -> Option<Warning> {
+    let (usual, limit) = (median(steps)?, outlier_limit(steps)?);
     let far: Vec<f64> = steps.iter().copied().filter(|step| *step > limit).collect();
     let lost = far.iter().map(|step| step - usual).sum::<f64>() / steps.iter().sum::<f64>();
     let text = format!(

@@ -27,6 +27,7 @@ use crate::benchmark::warning::Warning;
 use crate::dimension::Strategy;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 pub use crate::validity::invalidity::{Invalidity, invalidity};
+pub use crate::validity::iterations::outlier_limit;
 
 use crate::host::Observed;
 use crate::validity::corruption::corruption;

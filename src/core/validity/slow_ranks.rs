@@ -190,7 +190,7 @@ fn slow(
             WarningKind::SlowAtTimes,
             format!(
                 "{about} is {often}{several}: in {} of the iterations ({iterations}), {times}{waits}{}: check \
-                 for other processes that run now and then",
+                 for other processes that run intermittently",
                 percent(share),
                 waited(" in each", wait)
             ),

@@ -239,7 +239,7 @@ fn slow_ranks_and_hosts_are_named_without_waiting_ranks() {
             SlowOnce, rank 1 on host c: rank 1 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited 450 ms for it: repeat the run; if this does not recur, the rank is not at fault
             SlowOnce, rank 0 on host c: rank 0 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited 450 ms for it: repeat the run; if this does not recur, the rank is not at fault
             SlowOnce, rank 1 on host c: rank 1 on host c was slow once: in iteration 60, 10.00 times the others' compute time; the others waited 450 ms for it: repeat the run; if this does not recur, the rank is not at fault
-            SlowAtTimes, rank 1 on host c: rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes that run now and then
+            SlowAtTimes, rank 1 on host c: rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes that run intermittently
             OtherLoad, host c: other processes used 22.5 % of host c's core time (0.9 of 4 cores): stop them, or repeat the run later
             Straggler, rank 1 on host c: rank 1 on host c is a straggler: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it
             OtherLoad, host c: other processes used 22.5 % of host c's core time (0.9 of 4 cores): stop them, or repeat the run later"#]],
@@ -257,8 +257,8 @@ fn slow_ranks_and_hosts_are_named_without_waiting_ranks() {
     check(
         [&often, &with_exchange(Seconds(0.0))],
         &expect![[r#"
-        SlowAtTimes, rank 1 on host c: rank 1 on host c is often slow: in 60.0 % of the iterations (11-12, 15-17, 20-22, 25-27, 30-32, ...), 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes that run now and then
-        Straggler, rank 3 on host d: rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time: check for other processes, a CPU quota, heat or a low clock, or exclude it"#]],
+            SlowAtTimes, rank 1 on host c: rank 1 on host c is often slow: in 60.0 % of the iterations (11-12, 15-17, 20-22, 25-27, 30-32, ...), 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes that run intermittently
+            Straggler, rank 3 on host d: rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time: check for other processes, a CPU quota, heat or a low clock, or exclude it"#]],
     );
     // During warm-up any rank may be late.
     let mut early = record(&TWO);

@@ -1,5 +1,5 @@
 //! Thresholds of warnings and of unreliable figures, with their reasons; those for stragglers are in
-//! [`crate::stats::straggler`]. They are chosen so that an undisturbed machine gives no warning: one that appears in
+//! [`crate::stats::straggler`], that of slow disks in [`crate::benchmark::warning`]. They are chosen so that an undisturbed machine gives no warning: one that appears in
 //! every run is ignored.
 
 use crate::dimension::Seconds;
@@ -7,7 +7,7 @@ use crate::dimension::Seconds;
 /// Relative difference between summed step times and wall clock. The loop itself takes less than 0.1 %.
 pub(super) const WALL_CLOCK: f64 = 0.02;
 
-/// Difference that is not worth a warning: a busy machine may pause a short run between two steps.
+/// Absolute difference below which there is no warning: a busy machine may pause a short run between two steps.
 pub(super) const WALL_CLOCK_PAUSE: Seconds = Seconds(0.02);
 
 /// Change from the first to the last quarter that is worth a warning: more than the difference between two runs on a
@@ -65,7 +65,7 @@ pub(super) const CLOCK: f64 = 0.05;
 /// most.
 pub const IMPOSSIBLE_EFFICIENCY: f64 = 1.05;
 
-/// Spread of a case's runs (CV) beyond which its median is down to chance: undisturbed machines stay below 3 %.
+/// Spread of a case's runs (CV) above which noise dominates its median: undisturbed machines stay below 3 %.
 pub const EXTREME_SPREAD: f64 = 0.10;
 
 /// Spread of a case's runs (CV) from which the last digits are meaningless.

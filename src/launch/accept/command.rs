@@ -10,6 +10,7 @@ use ringmark_core::accept::{
 };
 use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::dimension::DeviceKind;
+use ringmark_core::host::unix_time;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -202,7 +203,8 @@ impl Acceptance<'_> {
             }
             let (command, program) =
                 (resume_command(self.launcher.environment(), out), env!("CARGO_PKG_VERSION").to_owned());
-            return JournalFile::begin(out, Header::new(command, program, fleet, criteria.clone(), SEED));
+            let header = Header::new(command, program, fleet, criteria.clone(), SEED);
+            return JournalFile::begin(out, Header { started: Some(unix_time()), ..header });
         };
         JournalFile::resume(out, earlier)
     }
@@ -317,6 +319,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
         "# {rounds} rounds, about {shortest} to {longest}, and more rounds for hosts and links that look slow. The jobs of a \
          round run at the same time"
     ));
+    print_line(&format!("# criteria: {}", config.criteria.text()));
     time_lines(config).for_each(|line| print_line(&format!("# {line}")));
     let rounds_in = |limit: Duration| ROUND_SECONDS.map(|each| rounds.min((limit.as_secs() / each) as u32));
     if let Some([most, fewest]) = config.limit.map(rounds_in).filter(|[_, fewest]| *fewest < rounds) {

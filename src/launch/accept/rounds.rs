@@ -81,10 +81,10 @@ pub fn run(
     }
 }
 
-/// Describes a round: `pairs: exchange, 4 jobs on 8 hosts`.
+/// Describes a round: `pairs: all-reduce, 4 jobs on 8 hosts`.
 pub fn describe(round: &Round) -> String {
     let hosts: usize = round.jobs.iter().map(|job| job.hosts.len()).sum();
-    let mut tests: Vec<String> = round.jobs.iter().map(|job| job.test.to_string()).collect();
+    let mut tests: Vec<&str> = round.jobs.iter().map(|job| job.test.title()).collect();
     tests.sort();
     tests.dedup();
     format!("{}: {}, {} on {}", round.stage, tests.join(" and "), count(round.jobs.len(), "job"), count(hosts, "host"))
@@ -147,7 +147,7 @@ mod tests {
     fn files_are_named_after_round_stage_and_job() {
         let job = |host| Job { test: Test::Exchange, hosts: vec![host, host + 1] };
         let round = Round { stage: Stage::Pairs, jobs: vec![job(0), job(2)] };
-        assert_eq!(describe(&round), "pairs: exchange, 2 jobs on 4 hosts");
+        assert_eq!(describe(&round), "pairs: all-reduce, 2 jobs on 4 hosts");
         assert_eq!(file_name(&round, 3, 1), "03_pairs_002_exchange");
     }
 }

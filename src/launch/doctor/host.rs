@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ringmark_core::dimension::{DeviceChoice, Seconds};
-use ringmark_core::host::{HostLoad, Inspection, Order, Reply};
+use ringmark_core::host::{HostLoad, Inspection, Order, Reply, unix_time};
 use ringmark_core::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -204,17 +204,13 @@ impl InspectionSettings<'_> {
 fn clock_ahead(agent: &mut Agent) -> Option<Seconds> {
     let mut best: Option<(f64, f64)> = None;
     for _ in 0..CLOCK_EXCHANGES {
-        let before = now();
+        let before = unix_time().0;
         let Ok(Reply::Clock(there)) = agent.request(&Order::Clock, Duration::ZERO) else { return None };
-        let after = now();
+        let after = unix_time().0;
         let took = after - before;
         if best.is_none_or(|(shortest, _)| took < shortest) {
             best = Some((took, there.0 - (before + after) / 2.0));
         }
     }
     best.map(|(_, ahead)| Seconds(ahead))
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -53,7 +53,7 @@ pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     let InitialLoad { hosts, load, cores } = InitialLoad::from_hosts(busy.iter())?;
     let up_to = if busy.len() > 1 { "up to " } else { "" };
     Some(format!(
-        "warning: {hosts}, load: {up_to}{load:.1} on {cores} cores: other processes run, so figures will be unreliable\n    \
+        "warning: {hosts}, load: {up_to}{load:.1} on {cores} cores: other processes are running, so figures may be unreliable\n    \
          fix: run `top` there to find them, then stop them or wait"
     ))
 }
@@ -397,14 +397,14 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         probe(&mut hosts, 1).load = Some(7.0);
         let line = busy_hosts(&hosts).expect("seven threads on two cores");
         expect![[r#"
-            warning: b, load: 7.0 on 2 cores: other processes run, so figures will be unreliable
+            warning: b, load: 7.0 on 2 cores: other processes are running, so figures may be unreliable
                 fix: run `top` there to find them, then stop them or wait"#]]
         .assert_eq(&line);
         probe(&mut hosts, 0).load = Some(13.0);
         assert!(summary(&examination(hosts.clone())).contains(" 1 warning, "));
         let line = busy_hosts(&hosts).expect("both are busy");
         expect![[r#"
-            warning: a,b, load: up to 13.0 on 2 cores: other processes run, so figures will be unreliable
+            warning: a,b, load: up to 13.0 on 2 cores: other processes are running, so figures may be unreliable
                 fix: run `top` there to find them, then stop them or wait"#]]
         .assert_eq(&line);
         // The programs that caused the load average have ended.

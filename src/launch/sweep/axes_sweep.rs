@@ -144,7 +144,7 @@ impl AxesSweep {
         if self.profile == SweepProfile::Quick {
             arguments.push("--quick".to_owned());
         }
-        // Hosts that cannot be asked probably have GPUs.
+        // Hosts that cannot be queried probably have GPUs.
         let is_on_cpu = self.device == DeviceKind::Cpu && self.is_known_to_use_cpu;
         let cost = if is_on_cpu { cost } else { cost.on_gpus() };
         let job = PlannedJob::new(self.axes.title(run), run.case, files, arguments);

@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::strategy::StrategyConfig;
-use ringmark_core::dimension::{BatchShape, Seconds, Strategy};
+use ringmark_core::dimension::{BatchShape, Strategy};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
-use ringmark_core::host::MemoryShortage;
+use ringmark_core::host::{MemoryShortage, unix_time};
 use ringmark_core::manifest::{
     Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, STRATEGY, without_option,
 };
@@ -203,8 +202,7 @@ impl Ledger {
     /// Moves the files of an earlier attempt aside, and records that the run is in progress.
     pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
         self.move_aside(run)?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) }, None)
+        self.set(run, RunState::Running { since: unix_time() }, None)
     }
 
     /// Renames the files of an earlier attempt.

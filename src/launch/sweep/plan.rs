@@ -259,11 +259,11 @@ impl CoreShare {
     }
 }
 
-/// Rejects repeated values, whose runs would overwrite each other's files. `advice` continues the sentence "name it
+/// Rejects repeated values, whose runs would overwrite each other's files. `advice` continues the sentence "list it
 /// once".
 pub fn reject_duplicates<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
     for (index, value) in values.iter().enumerate() {
-        ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
+        ensure!(!values[..index].contains(value), "{option} lists {value} twice: list it once{advice}");
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub fn mark_legend(warnings: &str) -> String {
 
 /// Explains parentheses; `warnings` is the location of the warnings, such as `the warnings above`.
 pub fn doubtful_legend(warnings: &str) -> String {
-    format!("In parentheses: unreliable; {warnings} contain reason and fix.")
+    format!("In parentheses: unreliable; {warnings} give the reason and the fix.")
 }
 
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {

@@ -16,7 +16,7 @@ use ringmark_core::benchmark::{SweepRecord, measured_and_warmup};
 use ringmark_core::dimension::{
     BackendName, DeviceKind, Dtype, GraphChoice, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond,
 };
-use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::host::{LauncherAddress, Stage, unix_time};
 use ringmark_core::stats::summary;
 use ringmark_core::trace::{Lane, OperatorProfile};
 use ringmark_core::validity;
@@ -27,7 +27,6 @@ use crate::data::batch::{Batch, BatchRequest};
 use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim::InferenceMode;
 use crate::ffi::torch::stream::Stream;
-use crate::host::facts;
 use crate::job::cores::CoreRequest;
 use crate::job::session::{RequestedLabel, Session, SessionRequest};
 use crate::job::{environment, heartbeat};
@@ -58,7 +57,7 @@ fn score(config: &ScoreConfig, label: RequestedLabel, session: &Session) -> Resu
     let ranks = session.places()?;
     let config = &ScoreConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config.clone() };
     let label = session.label(label, &ranks)?;
-    let mut record = ScoreRecord::new(label, facts::now(), config.clone(), session.environment()?, ranks);
+    let mut record = ScoreRecord::new(label, unix_time(), config.clone(), session.environment()?, ranks);
     session.print(&header(&record));
     let mut run = || {
         measure(&mut inference, &mut record, session)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ringmark_core::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds};
 use ringmark_core::host::processors::Topology;
-use ringmark_core::host::{Inspection, Library, Order, Reply, memory};
+use ringmark_core::host::{Inspection, Library, Order, Reply, memory, unix_time};
 use ringmark_core::listener::{Limits, Listener};
 
 use crate::ffi::cuda::{self, Cuda, NoCuda};
@@ -119,7 +119,7 @@ fn nccl_version(cuda: &Cuda) -> Result<String> {
 
 fn execute(order: Order) -> Result<Reply> {
     Ok(match order {
-        Order::Clock => Reply::Clock(facts::now()),
+        Order::Clock => Reply::Clock(unix_time()),
         Order::Listen(address) => Reply::Listening(listen(address)?),
         Order::Measure { to, send } => measure(to, send)?,
     })

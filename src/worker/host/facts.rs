@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::resource::{UsageWho, getrusage};
-use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::dimension::Bytes;
 use ringmark_core::host::environment::{NUMA, is_allowed};
 use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 use ringmark_core::host::processors;
@@ -30,11 +30,6 @@ pub fn processor_name() -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
-}
-
-/// Returns the seconds since 1970-01-01 UTC.
-pub fn now() -> Seconds {
-    Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
 }
 
 /// Returns a number that is unique to this process with high probability.

@@ -226,7 +226,7 @@ impl GoodPartners {
         GoodPartners(good.into_iter().map(|(kind, hosts)| (kind, chosen(hosts))).collect())
     }
 
-    /// Returns two partners for a host, others for another host, so that jobs can run at once.
+    /// Returns two partners for a host; different hosts get different partners, so that their jobs can run concurrently.
     fn of(&self, state: &State, host: usize) -> Vec<usize> {
         let good = self.0.get(&state.hardware[host]).map_or(&[][..], Vec::as_slice);
         let first = PARTNERS * host % good.len().max(1);

@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::benchmark::checkpoint::figures::Direction;
 use crate::benchmark::checkpoint::record::{CheckpointRecord, CheckpointResult};
-use crate::benchmark::warning::{Warning, WarningKind};
+use crate::benchmark::warning::{SLOW_HOST, Warning, WarningKind};
 use crate::number_text::percent;
 use crate::stats::summary::median;
-
-/// Relative distance below the hosts' median from which a host's rate is named, as for reading of images: equal hosts
-/// differ by a few percent, a failing disk or link costs half of the rate.
-const SLOW_STORAGE: f64 = 0.2;
 
 /// Rate of a host in one combination, compared with all hosts.
 struct SlowHost<'a> {
@@ -25,8 +21,8 @@ impl SlowHost<'_> {
     }
 }
 
-/// Warns about each host whose rate of writing or reading is far below the hosts' median, by the combination in which it is
-/// farthest.
+/// Warns about each host whose rate of writing or reading is far below the hosts' median, naming the combination with the
+/// largest shortfall.
 pub fn slow_hosts(record: &CheckpointRecord) -> Vec<Warning> {
     [(Direction::Write, "writes"), (Direction::Read, "reads")]
         .into_iter()
@@ -57,7 +53,7 @@ fn slow(record: &CheckpointRecord, direction: Direction, verb: &str) -> Vec<Warn
         );
         Warning { kind: WarningKind::Storage, about: format!("host {host}"), text }
     };
-    worst.into_iter().filter(|(_, found)| found.below() >= SLOW_STORAGE).map(warn).collect()
+    worst.into_iter().filter(|(_, found)| found.below() >= SLOW_HOST).map(warn).collect()
 }
 
 #[cfg(test)]

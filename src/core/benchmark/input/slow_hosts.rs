@@ -1,15 +1,11 @@
 //! Warnings about hosts that read or decode more slowly than the others.
 
 use crate::benchmark::input::{InputRecord, PageCache};
-use crate::benchmark::warning::{Warning, WarningKind};
+use crate::benchmark::warning::{SLOW_HOST, Warning, WarningKind};
 use crate::number_text::percent;
 use crate::stats::summary::median;
 
-/// Relative distance below the hosts' median from which a host's rate of images is named: equal hosts differ by a few
-/// percent, a failing disk or link costs half of the rate.
-const SLOW_INPUT: f64 = 0.2;
-
-/// Warns about each host whose best is far below the hosts' median, from the disk and from memory.
+/// Warns about each host whose fastest pass is far below the median of the hosts, for disk and for memory.
 pub fn slow_hosts(record: &InputRecord) -> Vec<Warning> {
     [PageCache::Cold, PageCache::Warm].into_iter().flat_map(|cache| slow(record, cache)).collect()
 }
@@ -29,7 +25,7 @@ fn slow(record: &InputRecord, cache: PageCache) -> Vec<Warning> {
              all hosts wait for it in training: {what}",
             percent(below)
         );
-        (below >= SLOW_INPUT).then(|| Warning { kind: WarningKind::Input, about: format!("host {host}"), text })
+        (below >= SLOW_HOST).then(|| Warning { kind: WarningKind::Input, about: format!("host {host}"), text })
     };
     speeds.into_iter().filter_map(warn).collect()
 }

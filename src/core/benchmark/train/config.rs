@@ -170,8 +170,7 @@ config_options! {
         /// Largest number of images or sequences of a part, from which `accumulate` is derived. A record contains both.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         micro_batch: Option<u32> = None => option("micro-batch", "N",
-            "Images or sequences of a part, from which --accumulate is derived: also of a --global-batch, whose part of a \
-             rank depends on the case").range(1u32..=65_536).aliases(&["micro-batch-size"])
+            "Images or sequences per micro-batch; sets --accumulate, also with --global-batch").range(1u32..=65_536).aliases(&["micro-batch-size"])
             .default_is("the batch of a rank / --accumulate").conflicts_with(&["accumulate", "work-load"]),
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]

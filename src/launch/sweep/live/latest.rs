@@ -1,9 +1,7 @@
 //! Latest progress of a command, shared with its displays.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringmark_core::dimension::Seconds;
 use ringmark_core::progress::Progress;
 
 /// Latest progress of a command. Clones share the same value.
@@ -20,9 +18,4 @@ impl Latest {
     pub fn set(&self, progress: Progress) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     }
-}
-
-/// Returns the time since 1970-01-01 UTC.
-pub fn now() -> Seconds {
-    Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
 }

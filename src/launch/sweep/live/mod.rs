@@ -31,6 +31,7 @@ use std::time::Duration;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::file::run_name::PROGRESS;
+use ringmark_core::host::unix_time;
 use ringmark_core::progress::{CommandEnd, FinishedRun, JobCounts, JobProgress, Progress};
 
 use crate::launch::job::launcher::LaunchConfig;
@@ -38,7 +39,7 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::live::http::MetricsServer;
-use crate::launch::sweep::live::latest::{Latest, now};
+use crate::launch::sweep::live::latest::Latest;
 use crate::launch::sweep::live::state_file::StateFile;
 
 /// Publishes the progress of a command while it runs.
@@ -62,7 +63,7 @@ impl Live {
     ) -> anyhow::Result<T> {
         let latest = Latest::default();
         let host = LaunchEnvironment::read().host_name;
-        let initial = Progress::begin(kind, host, process::id(), now());
+        let initial = Progress::begin(kind, host, process::id(), unix_time());
         let path = out.join(PROGRESS);
         if launch.dry_run {
             return run(&Live { latest, initial, path, _file: None, _metrics: None });
@@ -82,7 +83,7 @@ impl Live {
             let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
             let is_interrupted = failure.is_some() && interrupt::exit_status().is_some();
             let end = Some(CommandEnd { failure, is_interrupted });
-            live.latest.set(Progress { updated: now(), left: None, end, ..last });
+            live.latest.set(Progress { updated: unix_time(), left: None, end, ..last });
         }
         outcome
     }
@@ -100,14 +101,14 @@ impl Live {
     pub fn finish_run(&self, run: FinishedRun) {
         let mut progress = self.latest.get().unwrap_or_else(|| self.initial.clone());
         progress.finished.push(run);
-        self.latest.set(Progress { updated: now(), ..progress });
+        self.latest.set(Progress { updated: unix_time(), ..progress });
     }
 
     /// Publishes the progress between two jobs or within one.
     pub fn publish(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
         let left = left.map(|left| Seconds(left.as_secs_f64()));
         let progress = self.latest.get().unwrap_or_else(|| self.initial.clone());
-        let progress = Progress { updated: now(), jobs, left, job, ..progress };
+        let progress = Progress { updated: unix_time(), jobs, left, job, ..progress };
         self.latest.set(progress.clone());
         progress
     }

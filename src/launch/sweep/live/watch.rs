@@ -11,6 +11,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Seconds;
+use ringmark_core::host::unix_time;
 use ringmark_core::options::usage::usage;
 use ringmark_core::progress::{CommandEnd, FinishedRun, INTERVAL, Progress};
 
@@ -18,7 +19,6 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_line;
 use crate::launch::sweep::live::display::Display;
-use crate::launch::sweep::live::latest::now;
 use crate::launch::sweep::live::lines::{clock, headline, table_head, table_row};
 use crate::output::{Json, strip_control_characters};
 
@@ -154,7 +154,7 @@ struct LastUpdate {
 
 /// Returns the age of an update written before watching started, from the clocks of both hosts.
 fn age_by_clocks(updated: Seconds) -> Duration {
-    Duration::try_from_secs_f64(now().0 - updated.0).unwrap_or_default()
+    Duration::try_from_secs_f64(unix_time().0 - updated.0).unwrap_or_default()
 }
 
 /// Returns true if the launcher ran on this host and its process no longer exists.
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn clock_behind_does_not_count_as_silence() {
-        assert_eq!(age_by_clocks(Seconds(now().0 + 3600.0)), Duration::ZERO);
+        assert_eq!(age_by_clocks(Seconds(unix_time().0 + 3600.0)), Duration::ZERO);
         assert_eq!(age_by_clocks(Seconds(f64::NAN)), Duration::ZERO);
-        assert!(age_by_clocks(Seconds(now().0 - 60.0)) >= Duration::from_secs(60));
+        assert!(age_by_clocks(Seconds(unix_time().0 - 60.0)) >= Duration::from_secs(60));
     }
 }

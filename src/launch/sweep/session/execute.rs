@@ -1,13 +1,13 @@
 //! Runs one job of a session: starts and watches it, and derives its outcome from its end and its record.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::interruption::{self, Interruption};
 use ringmark_core::dimension::Seconds;
-use ringmark_core::host::MemoryShortage;
+use ringmark_core::host::{MemoryShortage, unix_time};
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::manifest::{ObservedEnvironment, RunState};
 
@@ -135,7 +135,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
     /// Describes the loss that ended a job just now after `iteration`.
     fn loss(&self, launch: &JobLaunch, end: &JobEnd, iteration: u32, times: &JobTimes) -> JobLoss {
         let (now, seconds) = (Instant::now(), |time: Duration| Seconds(time.as_secs_f64()));
-        let stopped = seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let stopped = unix_time();
         let hosts = launch.process_hosts();
         let is_stopped = matches!(end.ended, ProcessOutcome::Stopped(_));
         let suspects = end.culprits.iter().filter(|_| is_stopped).filter_map(|process| hosts.get(*process as usize));

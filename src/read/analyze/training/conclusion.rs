@@ -68,21 +68,23 @@ fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
         return Some("the runs vary too much to locate the loss".to_owned());
     };
     let share = loss.loss.share(largest.seconds)?;
-    let describe = |part: LossPart| match part {
-        LossPart::Waiting => {
-            format!("waiting for {}", straggler(case).as_deref().unwrap_or("the slowest rank"))
-        }
-        part => format!("{} ({})", part.name(), part.meaning()),
+    let named = |part: LossPart| match part {
+        LossPart::Waiting => format!("waiting for {}", straggler(case).as_deref().unwrap_or("the slowest rank")),
+        part => part.name().to_owned(),
     };
-    let what = describe(part);
     if let Some((other, second)) = rival {
         return Some(format!(
-            "the largest part of the loss is probably {what}, {:.0} %; {}, {:.0} %, may be larger: their intervals overlap",
+            "the largest part of the loss is {}, {:.0} %, or {}, {:.0} %: their intervals overlap",
+            named(part),
             100.0 * share,
-            other.name(),
+            named(other),
             100.0 * loss.loss.share(second.seconds)?
         ));
     }
+    let what = match part {
+        LossPart::Waiting => named(part),
+        part => format!("{} ({})", part.name(), part.meaning()),
+    };
     Some(match share > 0.5 {
         true => format!("most of the loss is {what}"),
         false => format!("the largest part of the loss is {what}, {:.0} %", 100.0 * share),

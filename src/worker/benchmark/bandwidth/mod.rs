@@ -16,12 +16,11 @@ use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, Fail
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Model, Operation, Strategy};
-use ringmark_core::host::LauncherAddress;
+use ringmark_core::host::{LauncherAddress, unix_time};
 use ringmark_core::validity;
 
 use crate::benchmark::bandwidth::gradients::GradientBench;
 use crate::exchange::kv_store::server;
-use crate::host::facts;
 use crate::job::cores::CoreRequest;
 use crate::job::environment;
 use crate::job::host_watch::CountersOfRun;
@@ -47,7 +46,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     let ranks = session.places()?;
     let config =
         &BandwidthConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config.clone() };
-    let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
+    let mut record = BandwidthRecord::new(unix_time(), config.clone(), session.environment()?, ranks);
     let (counters, bench) = match config.messages {
         Messages::Sizes { .. } => (sizes(config, session, &mut record)?, None),
         Messages::Gradients(model) => network(config, model, session, &mut record)?,

@@ -15,12 +15,11 @@ use ringmark_core::benchmark::checkpoint::{
 };
 use ringmark_core::benchmark::{measured_and_warmup, warning};
 use ringmark_core::dimension::{Bytes, Dtype, Seconds};
-use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::host::{LauncherAddress, Stage, unix_time};
 use ringmark_core::validity;
 
 use crate::benchmark::checkpoint::files::{FileCleaner, RankFiles, TemporaryFiles, WrittenFiles, seconds_since};
 use crate::benchmark::checkpoint::state::CheckpointState;
-use crate::host::facts;
 use crate::job::cores::CoreRequest;
 use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
@@ -53,7 +52,7 @@ fn measure(config: &CheckpointConfig, session: &Session, cleaner: &FileCleaner) 
     let mut record = CheckpointRecord {
         bytes: config.bytes(),
         storage,
-        ..CheckpointRecord::new(facts::now(), config.clone(), session.environment()?, ranks)
+        ..CheckpointRecord::new(unix_time(), config.clone(), session.environment()?, ranks)
     };
     session.print(&header(&record));
     let mut bench = Bench { config, session, files, state: None, product: None };

@@ -11,7 +11,7 @@ use ringmark_core::benchmark::input::{
 };
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{BackendName, DeviceChoice};
-use ringmark_core::host::{BindChoice, LauncherAddress, Stage};
+use ringmark_core::host::{BindChoice, LauncherAddress, Stage, unix_time};
 use ringmark_core::number_text::count;
 use ringmark_core::validity;
 
@@ -106,7 +106,7 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,
         decoder: source.decoder()?,
-        ..InputRecord::new(facts::now(), config, session.environment()?, session.places()?)
+        ..InputRecord::new(unix_time(), config, session.environment()?, session.places()?)
     })
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use ringmark_core::benchmark::train::interruption::RESTARTS_VARIABLE;
 use ringmark_core::benchmark::train::{RestartHistory, Resumption, RunHeader, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::dimension::Seconds;
+use ringmark_core::host::unix_time;
 use ringmark_core::manifest::ObservedEnvironment;
 
 use crate::benchmark::train::checkpoint::SavedProgress;
@@ -33,7 +34,7 @@ pub fn header(
     let ranks = session.places()?;
     let config = TrainConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config.clone() };
     let label = session.label(label, &ranks)?;
-    let (mut environment, now) = (session.environment()?, facts::now());
+    let (mut environment, now) = (session.environment()?, unix_time());
     environment.cuda_remarks.extend(prepared.kernels.remark);
     let history = restart_history()?;
     let started = [saved.map(|saved| saved.started), (!history.interruptions.is_empty()).then_some(history.started)];

@@ -21,6 +21,7 @@ use std::path::Path;
 use anyhow::Result;
 use ringmark_core::dimension::{BackendName, Strategy};
 use ringmark_core::file::atomic_file;
+use ringmark_core::host::unix_time;
 use ringmark_core::trace::{
     ClockMethod, ClockReading, GradientArray, LayerProfile, OperatorProfile, RankClock, RankTrace, Timeline,
     TraceConfig, TraceFormat, chrome, horovod,
@@ -28,7 +29,6 @@ use ringmark_core::trace::{
 
 use crate::ffi::torch::nodes::Observation;
 use crate::ffi::torch::profiler::{ProfiledEvent, Profiler};
-use crate::host::facts;
 use crate::job::session::Session;
 use crate::measure::trace::clock::SpanClock;
 use crate::measure::trace::recorder::Nodes;
@@ -166,7 +166,7 @@ impl<'a> Tracer<'a> {
         let mut timeline = Timeline { title, began_unix_seconds: 0.0, strategy, exchange, arrays, ranks };
         // In rank 0's clock, which is that of the writing host.
         let since = clock::now_ns()? - timeline.align();
-        timeline.began_unix_seconds = facts::now().0 - since as f64 / 1e9;
+        timeline.began_unix_seconds = unix_time().0 - since as f64 / 1e9;
         // A failed trace must not lose the measurement.
         if let Err(error) = write(&timeline, config.file.as_deref(), config.format, session) {
             session.print(&[format!("# warning: no trace: {error:#}")]);

@@ -18,12 +18,14 @@ use crate::read::show::page::document::{Block, Figure, Headline, Section, Subjec
 const NOTE: &str = "Only hosts with the same hardware are compared. Fit means that no test found a defect of the \
                     stated size; docs/accept_method.md has the statistics.";
 
-const NOT_FIT: &str = "The worst part first, with its most important evidence; accept.json has all of it.";
+const NOT_FIT: &str = "The worst part first, with its most important evidence: the median, the number of measurements, and the typical value \
+                       that the test compares it with. Chance: upper limit of the probability of such values without a defect. accept.json \
+                       has all of it.";
 
 const WARNINGS: &str = "Findings that do not make a host unfit, but may explain its measurements.";
 
 const HOSTS: &str = "Medians over the measurements of a host alone (training-speed, matrix-rate and memory-rate per rank, input per host), and over \
-                     its pairs (large-bandwidth). The column lowest, which the bars show, is the smallest of their shares of the typical host.";
+                     its pairs (large-bandwidth). Typical: the median of the hosts. Lowest: the smallest of a host's shares of it, which the bars show.";
 
 const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
                      all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
@@ -53,7 +55,7 @@ pub fn headline(journal: &Journal, verdict: &Verdict) -> Headline {
     let time: Option<f64> = verdict.stages.iter().map(|stage| Some(stage.time?.0)).sum();
     let why = if left_out.is_empty() { "" } else { "no unfit link connects them" };
     let mut figures = vec![
-        Figure::new("Fit hosts", fit.to_string(), format!("of {hosts}"), verdict.not_fit().join(", ")),
+        Figure::new("Fit hosts", fit.to_string(), format!("of {hosts}"), ""),
         Figure::new("Usable in one job", usable.len().to_string(), "hosts", why),
     ];
     figures.extend(verdict.smallest_defect.map(|defect| {
@@ -68,7 +70,10 @@ pub fn headline(journal: &Journal, verdict: &Verdict) -> Headline {
     );
     Headline {
         style: Style { color: 0, shape: 0 },
-        name: format!("{}: {}", count(hosts, "host"), verdict.fitness_text()),
+        name: match &verdict.not_fit()[..] {
+            [] => format!("{}: {}", count(hosts, "host"), verdict.fitness_text()),
+            not_fit => format!("{}: {}", count(hosts, "host"), not_fit.join(", ")),
+        },
         what: lines.collect::<Vec<_>>().join("; "),
         trust: None,
         reasons: Vec::new(),
@@ -97,7 +102,7 @@ fn not_fit(verdict: &Verdict) -> Option<Block> {
     let cells = |part: &Judged| {
         let cause = part.cause.as_ref().map(Cause::to_string).unwrap_or_default();
         let fix = part.cure.clone().unwrap_or_default();
-        Row::from(vec![part.name.clone(), part.fitness.to_string(), cause, part.short_evidence(), fix])
+        Row::from(vec![part.name.clone(), part.fitness.to_string(), cause, part.table_evidence(), fix])
     };
     let rows: Vec<Row> = verdict.bad_parts().into_iter().map(cells).collect();
     let mut columns: Vec<Column> = ["part", "verdict", "cause", "evidence"].map(Column::text).into();
@@ -121,17 +126,21 @@ const OPTIONAL: [&str; 4] = ["switch", "memory-rate", "input-speed", "cold-input
 /// Returns the table of the hosts: the worst verdict first, then the slowest.
 fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
     let medians = of_hosts(fleet.len(), medians);
+    let (_, left_out) = verdict.usable_together();
     let row = |(index, host): (usize, &FleetHost)| {
         let values = medians[index];
         let slowest = verdict.lowest_shares.get(index).copied().flatten();
         let judged = verdict.hosts.get(index);
         let fitness = judged.map(|judged| judged.fitness);
-        let cells = [host.name.clone(), fitness.map(|fitness| fitness.to_string()).unwrap_or_default()].into_iter();
+        let link = left_out.iter().find(|(host, _)| *host == index);
+        let verdict = [fitness.map(|fitness| fitness.to_string()), link.map(|_| "unfit link".to_owned())];
+        let verdict = verdict.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let cells = [host.name.clone(), verdict].into_iter();
         let cells = cells.chain(values.map(|value| value.map_or("-".to_owned(), |(value, _)| four_digits(value))));
         let share = slowest.map_or("-".to_owned(), percent);
         let cells =
             cells.chain([share, host.switch.clone().unwrap_or("-".to_owned()), host.hardware.clone()]).collect();
-        let is_marked = fitness.is_some_and(|fitness| fitness > Fitness::NotTested);
+        let is_marked = link.is_some() || fitness.is_some_and(|fitness| fitness > Fitness::NotTested);
         let style = Some(Style { color: 0, shape: 0 });
         ((std::cmp::Reverse(fitness), slowest), Row { cells, bar: slowest, style, is_marked, is_doubtful: false })
     };
@@ -139,6 +148,7 @@ fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
     rows.sort_by(|((one, slow), _), ((other, slower), _)| {
         one.cmp(other).then(slow.unwrap_or(f64::INFINITY).total_cmp(&slower.unwrap_or(f64::INFINITY)))
     });
+    let rows = rows.into_iter().map(|(_, row)| row).chain(typical_rows(fleet, &medians)).collect();
     let columns = [Column::text("host"), Column::text("verdict")].into_iter();
     let columns = columns.chain(OF_HOST.map(|(_, metric)| {
         let is_minor = Metric::INPUTS.contains(&metric);
@@ -146,12 +156,26 @@ fn hosts(fleet: &[FleetHost], medians: &Medians, verdict: &Verdict) -> Block {
     }));
     let columns =
         columns.chain([Column::numbers("lowest", ""), Column::text("switch"), Column::text("hardware").minor()]);
-    let table = Table {
-        columns: columns.collect(),
-        rows: rows.into_iter().map(|(_, row)| row).collect(),
-        bars: Some("share of the typical host"),
-    };
+    let table = Table { columns: columns.collect(), rows, bars: Some("share of the typical host") };
     Block { table: Some(OPTIONAL.into_iter().fold(table, Table::without_empty)), ..Block::new("Hosts", HOSTS) }
+}
+
+/// Returns a row with the medians of all hosts for each kind of hardware that several hosts have.
+fn typical_rows(fleet: &[FleetHost], medians: &[[Option<(f64, f64)>; OF_HOST.len()]]) -> Vec<Row> {
+    let kinds: BTreeSet<&str> = fleet.iter().map(|host| host.hardware.as_str()).collect();
+    let row = |hardware: &str| {
+        let of_kind = || fleet.iter().zip(medians).filter(move |(host, _)| host.hardware == hardware);
+        if of_kind().count() < 2 {
+            return None;
+        }
+        let typical = |metric: usize| {
+            let values: Vec<f64> = of_kind().filter_map(|(_, values)| Some(values[metric]?.0)).collect();
+            median(&values).map_or("-".to_owned(), four_digits)
+        };
+        let cells = ["typical".to_owned(), String::new()].into_iter().chain((0..OF_HOST.len()).map(typical));
+        Some(Row::from(cells.chain([String::new(), String::new(), hardware.to_owned()]).collect::<Vec<_>>()))
+    };
+    kinds.into_iter().filter_map(row).collect()
 }
 
 /// Returns the matrix of the pairs; `None` without any.

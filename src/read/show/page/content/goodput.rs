@@ -54,9 +54,11 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let IntervalResult { requested, predicted, measured, .. } = best;
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
     let lost = 1.0 - measured.goodput;
-    let of_lost = |(class, name, seconds)| Share { class, name, share: seconds / measured.wall.0 / lost };
-    let shown = causes(measured).into_iter().filter(|(.., seconds)| lost > 0.0 && *seconds >= 0.0);
-    let parts: Vec<Share> = shown.map(of_lost).collect();
+    // Faster iterations are a gain, which the note names: the other parts add up to all of the loss.
+    let losses = || causes(measured).into_iter().filter(|(.., seconds)| *seconds > 0.0);
+    let all: f64 = losses().map(|(.., seconds)| seconds).sum();
+    let parts: Vec<Share> =
+        losses().map(|(class, name, seconds)| Share { class, name, share: seconds / all }).collect();
     let faster = -measured.slower.0 / measured.useful.0;
     let faster = (faster > 0.0).then(|| format!("iterations {} faster than without failures", percent(faster)));
     let range = predicted.map(|_| format!("predicted {} %, ", range(*predicted))).unwrap_or_default();

@@ -3,8 +3,8 @@
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::number_text::four_digits;
-use ringmark_core::stats::straggler::deviation;
-use ringmark_core::stats::summary::{median, step_percentiles};
+use ringmark_core::stats::summary::step_percentiles;
+use ringmark_core::validity::outlier_limit;
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::run_group::RunGroup;
@@ -16,11 +16,6 @@ use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::charts::step_times::{StepTimes, iteration_ranges};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
-
-/// Limits of outliers, the same as in the record's warnings: an iteration must exceed the median by this share and by
-/// this number of robust standard deviations.
-const OUTLIER: f64 = 0.1;
-const OUTLIER_DEVIATIONS: f64 = 5.0;
 
 /// Maximum number of ranges per drawing.
 const RANGES: usize = 150;
@@ -110,8 +105,7 @@ fn charts(series: &PageSeries, case: &CaseTimes, each: usize) -> Vec<Chart> {
 fn times(measured: &Measured) -> Option<Times> {
     let all: Vec<f64> = measured.figures.iteration_times().iter().map(|Seconds(time)| time * 1e3).collect();
     let counted = all.get(measured.figures.warmup..)?;
-    let usual = median(counted)?;
-    let limit = usual + (OUTLIER * usual).max(OUTLIER_DEVIATIONS * deviation(counted)?);
+    let limit = outlier_limit(counted)?;
     let far = counted.iter().enumerate().filter(|(_, time)| **time > limit);
     let mut outliers: Vec<(usize, f64)> =
         far.map(|(index, time)| (measured.figures.warmup + index + 1, *time)).collect();

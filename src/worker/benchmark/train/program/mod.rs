@@ -13,7 +13,7 @@ use ringmark_core::benchmark::train::{
 };
 use ringmark_core::benchmark::{measured_and_warmup, warning};
 use ringmark_core::dimension::{Phases, Seconds, UnitsPerSecond};
-use ringmark_core::host::{BindChoice, LauncherAddress, Stage};
+use ringmark_core::host::{BindChoice, LauncherAddress, Stage, unix_time};
 use ringmark_core::line::dlperf::{self, Batch};
 use ringmark_core::line::program::{LineReader, ProgramIteration};
 use ringmark_core::shell;
@@ -62,7 +62,7 @@ fn measure(config: &TrainConfig, label: RequestedLabel, session: &Session) -> Re
     let ranks = session.places()?;
     let config = TrainConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config };
     let label = session.label(label, &ranks)?;
-    let header = RunHeader::new(label, facts::now(), config, session.environment()?, ranks);
+    let header = RunHeader::new(label, unix_time(), config, session.environment()?, ranks);
     session.print(&header_lines(&header));
     let command = ProgramCommand::new(&header.config.program, &header, session)?;
     let counters = session.start_counters()?;
