@@ -1,5 +1,5 @@
-//! Table of the scaling loss of each case, by part. The formulas are in [`crate::read::analyze::training::scaling_loss`]; the
-//! report shows the same as a waterfall.
+//! Table of the scaling loss of each case whose loss is certain, by part. The formulas are in
+//! [`crate::read::analyze::training::scaling_loss`]; the page draws waterfalls, also of uncertain losses.
 
 use ringmark_core::dimension::{BatchSize, Case, Seconds, WorkUnit};
 use ringmark_core::number_text::three_digits;
