@@ -116,7 +116,7 @@ fn run_round(
         let time = Some(JobTime { start, end: since_start() });
         if let Outcome::Failed { reason, .. } = &outcome {
             let hosts: Vec<String> = runner.hosts(job).into_iter().map(|host| host.name).collect();
-            printer.line(&format!("  {} on {} failed: {reason}", job.test, hosts.join(", ")));
+            printer.line(&format!("  {} on {} failed: {reason}", job.test.title(), hosts.join(", ")));
         }
         let (stage, job) = (round.stage, job.clone());
         let measurement = Measurement { stage, round: number, job, outcome, fingerprints, time, state };

@@ -173,7 +173,7 @@ fn typical_rows(fleet: &[FleetHost], medians: &[[Option<(f64, f64)>; OF_HOST.len
             median(&values).map_or("-".to_owned(), four_digits)
         };
         let cells = ["typical".to_owned(), String::new()].into_iter().chain((0..OF_HOST.len()).map(typical));
-        Some(Row::from(cells.chain([String::new(), String::new(), hardware.to_owned()]).collect::<Vec<_>>()))
+        Some(Row::from(cells.chain(["-".to_owned(), "-".to_owned(), hardware.to_owned()]).collect::<Vec<_>>()))
     };
     kinds.into_iter().filter_map(row).collect()
 }
