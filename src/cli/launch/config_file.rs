@@ -199,7 +199,7 @@ pub fn expand(
     Ok(head.into_iter().chain(of_file.map(OsString::from)).chain(typed).collect())
 }
 
-/// With `--resume`, adds the options of the sweep in `--out` that the typed ones do not override; `None` if nothing is
+/// Adds the options of the sweep in `--out` that the typed ones do not override, with `--resume`; `None` if nothing is
 /// added.
 pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
     let is_of_start =

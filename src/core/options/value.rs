@@ -197,7 +197,7 @@ fn time(
 /// Formats whole seconds in the largest unit that divides them, as in `90s`, `2h` or `30d`.
 fn in_largest_unit(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3600), ("m", 60)];
-    let unit = units.into_iter().find(|(_, size)| seconds > 0 && seconds % size == 0);
+    let unit = units.into_iter().find(|(_, size)| seconds > 0 && seconds.is_multiple_of(*size));
     let (unit, size) = unit.unwrap_or(("s", 1));
     format!("{}{unit}", seconds / size)
 }
