@@ -211,7 +211,8 @@ fn options_conflicting_with_strategy_are_rejected() {
         "#]],
         |options| refused(&mut sandbox.bandwidth(options), 2),
     );
-    let dry = "--dry-run --hosts a:1,b:1 --cases 1n1g,2n1g --model vgg11 --strategy dist_sync --server-hosts s";
+    let dry =
+        "--dry-run --verbose --hosts a:1,b:1 --cases 1n1g,2n1g --model vgg11 --strategy dist_sync --server-hosts s";
     let stdout = succeeds(&mut sandbox.bandwidth(dry));
     for servers in [1, 2] {
         assert!(stdout.contains(&format!("--strategy dist_sync --servers {servers}")), "{stdout}");

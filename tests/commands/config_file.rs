@@ -13,7 +13,7 @@ fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
     let mut command = ringmark(options);
     command.current_dir(sandbox.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
-    command.args(["--dry-run", "--out", "out"]);
+    command.args(["--dry-run", "--verbose", "--out", "out"]);
     command
 }
 
@@ -128,7 +128,7 @@ fn typed_options_override_the_file() {
                 batch-size = 3\noverlap = \"off\"\n";
     fs::write(sandbox.path("sweep.toml"), file).expect("written");
     let commands = |options: &str| {
-        let stdout = printed(&mut dry_run(&sandbox, &format!("sweep --verbose --config sweep.toml {options}")));
+        let stdout = printed(&mut dry_run(&sandbox, &format!("sweep --config sweep.toml {options}")));
         stdout.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
     };
     let of_file = commands("");

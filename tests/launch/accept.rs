@@ -96,12 +96,15 @@ fn dry_run_prints_the_rounds_and_starts_nothing() {
     assert!(lines[1].starts_with("# 12 rounds, about 3 min to 12 min, and more rounds"), "{text}");
     assert_eq!(lines[2], "# criteria: defects of 5.0 % or more, a false alarm once in 1000 fleets");
     assert_eq!(lines[3], "# rounds 1 to 2, alone: training, 4 jobs on 4 hosts", "{text}");
-    assert_eq!(lines[8], "# the first command of round 1:", "{text}");
+    assert!(lines[8].starts_with("# the first command of each of these lines, "), "{text}");
     assert!(lines[9].starts_with("mpirun ") && lines[9].contains(" -np 2 -H n"), "{text}");
     assert!(lines[9].contains(" train --model "), "{text}");
+    assert_eq!(lines[10..], ["# and 4 more commands: --verbose prints them"], "{text}");
+    let all = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --verbose"));
     for part in ["pairs: all-reduce", " bandwidth --begin ", "whole: "] {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(all.contains(part), "{part}: {all}");
     }
+    assert_eq!(all.lines().filter(|line| line.starts_with("mpirun ")).count(), 5, "{all}");
     let limited = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24h --max-minutes 20"));
     assert!(limited.contains("\n# soak: 24.0 h after ") && limited.contains("\n# time limit: 20 min; "), "{limited}");
     let units = succeeds(&mut sandbox.accept_on("--hosts n[1-4]:2", "--dry-run --soak 24 --max-minutes 5m"));

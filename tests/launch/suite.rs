@@ -45,7 +45,8 @@ fn dry_run_prints_baselines_between_runs() {
 fn suite_defaults_to_pytorch_networks_and_batch_size() {
     let sandbox = Sandbox::new("exit 1");
     let runs = |options: &str| {
-        let mut command = ringmark(&format!("sweep --dry-run --suite ddp --cases 1n1g --runs 1 --no-doctor {options}"));
+        let mut command =
+            ringmark(&format!("sweep --dry-run --verbose --suite ddp --cases 1n1g --runs 1 --no-doctor {options}"));
         command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         let stdout = succeeds(&mut command);
         let names = stdout.lines().filter_map(|line| line.split_once("/1n1g/")?.1.split_once("_1.jsonl"));

@@ -302,14 +302,16 @@ fn axes_form_an_ordered_product() {
     assert!(tokens.contains("\n# note: this is SGD; --suite llm trains language models as nanoGPT does: "), "{tokens}");
     let stdout = dry_run("--cases 1n1g,1n2g --runs 2");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
-    assert!(commands.len() == 2 && commands.iter().all(|line| line.contains(" --run 1")), "{stdout}");
-    assert!(stdout.ends_with("\n# and 2 more commands: --verbose prints them\n"), "{stdout}");
+    assert!(commands.len() == 1 && commands[0].contains(" --case 1n1g --run 1"), "{stdout}");
+    assert!(stdout.ends_with("\n# and 3 more commands: --verbose prints them\n"), "{stdout}");
+    let stdout = dry_run("--cases 1n1g --runs 2");
+    assert!(stdout.ends_with("\n# and 1 more command: --verbose prints it\n"), "{stdout}");
     let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
     assert_eq!(dry_run(one), dry_run(other));
 
     // The rows of MXNet's tables: AlexNet's batch is 8 times as large.
     let stdout = dry_run(
-        "--cases 1n1g --runs 1 --models mxnet-alexnet,mxnet-resnet-50 --batch-sizes 1,2 --batch-factor mxnet-alexnet=8",
+        "--verbose --cases 1n1g --runs 1 --models mxnet-alexnet,mxnet-resnet-50 --batch-sizes 1,2 --batch-factor mxnet-alexnet=8",
     );
     let commands = stdout.lines().filter(|line| !line.starts_with("# "));
     let records: Vec<String> = commands.map(record).collect();
@@ -325,7 +327,7 @@ fn axes_form_an_ordered_product() {
     assert_eq!(dry_run(&format!("--config {file}")), typed.replace(&format!("# wrote the options to {file}\n"), ""));
 
     // Servers are passed only to strategies that have servers.
-    let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --strategies all-reduce,local,dist_sync --servers 3");
+    let stdout = dry_run("--verbose --cases 1n1g,1n2g --runs 1 --strategies all-reduce,local,dist_sync --servers 3");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     let records: Vec<String> = commands.iter().map(|line| record(line)).collect();
     let expected =
@@ -365,6 +367,11 @@ fn equivalent_options_of_other_programs_are_accepted() {
     for options in ["--bind core --launcher-args --bind-to=none", "--bind none --launcher-args --bind-to=core"] {
         dry_run(&format!("--cases 1n2g --hosts a:2 {options}"));
     }
+    let error = refused(&mut ringmark("sweep --dry-run --hosts a:4 --device cuda --gpus 0,1"), 2);
+    expect![[r#"
+        error: --gpus lists 2 GPUs, but case 1n4g has 4 ranks on each host: list 4, or choose cases with at most 2
+    "#]]
+    .assert_eq(&error);
     // Eight GPUs per host are not the GPU with number 8.
     for (device, note) in [
         (
@@ -379,6 +386,33 @@ fn equivalent_options_of_other_programs_are_accepted() {
             run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
         assert_eq!((status, stderr.trim_end()), (Some(0), note));
     }
+}
+
+/// A machine without GPUs can plan for the GPUs of others.
+#[test]
+fn plan_names_the_source_of_the_slots() {
+    let sandbox = Sandbox::new("exit 1");
+    let plan = |options: &str| {
+        let driver = sandbox.write_program("nvidia-smi", "#!/bin/sh\nexit 1\n");
+        let folders = [driver.parent().expect("a folder").display().to_string(), env::var("PATH").expect("a PATH")];
+        let mut command = ringmark(&format!("sweep --dry-run --device cuda --runs 1 {options}"));
+        command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let stdout = succeeds(command.env("PATH", folders.join(":")));
+        let is_shown = |line: &&str| line.starts_with("# slots: ") || line.starts_with("# sweep of ");
+        let shown = stdout.lines().filter(is_shown).map(|line| line.split(", 1 run").next().unwrap_or_default());
+        shown.collect::<Vec<_>>().join("\n")
+    };
+    expect![[r#"
+        # sweep of ResNet50-v1b, 1n1g 1n2g 1n4g
+        # slots: 4 on this machine, one for each GPU of --gpus, because it lists no GPU; for a host of 4 GPUs, add --hosts localhost:4
+        # sweep of ResNet50-v1b, 1n1g 1n2g 1n4g"#]]
+    .assert_eq(&[plan("--gpus 0,1,2,3"), plan("--hosts localhost:4")].join("\n"));
+    let cores = processors::cores();
+    assert!(
+        plan("").contains(&format!("\n# slots: {cores} on this machine, one for each core, because ")),
+        "{}",
+        plan("")
+    );
 }
 
 /// `--device auto` is resolved in the first line.

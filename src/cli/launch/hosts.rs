@@ -111,16 +111,22 @@ impl HostOptions {
         if self.gpus.is_some() && matches!(starter, Starter::Slurm(_)) {
             return Err(usage(anyhow!("--gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)")));
         }
-        let hosts = hosts.unwrap_or_else(|| Hosts::this_machine(machine.processors.slots(machine.device)));
-        Ok(LaunchConfig {
+        let options = StarterOptions { interface: self.interface, gpus: self.gpus, arguments };
+        let (slots, slots_line) = machine.slots(&options);
+        let slots_line = slots_line.filter(|_| hosts.is_none());
+        let hosts = hosts.unwrap_or_else(|| Hosts::this_machine(slots));
+        let config = LaunchConfig {
             processors,
             worker: self.worker,
-            options: StarterOptions { interface: self.interface, gpus: self.gpus, arguments },
+            options,
+            slots_line,
             sync: self.sync,
             // Slurm and Grid Engine can start ranks on hosts that ssh cannot reach.
             doctor: starter == Starter::Mpirun,
             ..LaunchConfig::new(hosts, starter, ssh, machine.device)
-        })
+        };
+        let listed_gpus = config.options.listed_gpus().filter(|_| !machine.is_known_to_use_cpu(&config));
+        Ok(LaunchConfig { listed_gpus, ..config })
     }
 }
 
@@ -151,11 +157,12 @@ pub struct JobOptions {
     /// The message names the rank that hangs. The limit is tripled during startup. The minimum is 6.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
-    /// Print the commands and start nothing
-    ///
-    /// Prints one command of each case; of more than 20 cases, only the first command.
+    /// Print the plan and the first command, and start nothing
     #[arg(long)]
     dry_run: bool,
+    /// Print every command of the plan, with --dry-run
+    #[arg(long, requires = "dry_run")]
+    verbose: bool,
     /// Skip the doctor, which checks the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
     /// network themselves. With --launcher slurm or gridengine it is always skipped, except by accept
     #[arg(long)]
@@ -180,6 +187,7 @@ impl JobOptions {
             timeout: self.timeout.map(Duration::from_secs),
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
             dry_run: self.dry_run,
+            is_verbose: self.verbose,
             doctor: config.doctor && !self.no_doctor,
             ..config
         })
@@ -192,9 +200,6 @@ pub struct LaunchOptions {
     /// Job options.
     #[command(flatten)]
     jobs: JobOptions,
-    /// Print every command of a long plan, with --dry-run
-    #[arg(long, requires = "dry_run")]
-    verbose: bool,
     /// Serve the metrics of the running job to Prometheus at http://127.0.0.1:PORT/metrics; 0 selects a free port and
     /// prints it
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
@@ -246,7 +251,6 @@ impl LaunchOptions {
             }
         }
         Ok(LaunchConfig {
-            is_verbose: self.verbose,
             watched_ranks: if self.watch_ranks > 0 { self.watch_ranks } else { usize::MAX },
             metrics: self.metrics_port.map(|port| SocketAddr::new(self.metrics_bind, port)),
             ..config
@@ -306,6 +310,24 @@ impl Machine {
         }
         let processors = Processors::for_this_machine(device, &environment);
         Machine { environment, device, processors }
+    }
+
+    /// Returns the number of slots of this machine. If it has no GPU, but ranks are to use GPUs, also returns a line for a
+    /// plan.
+    fn slots(&self, options: &StarterOptions) -> (u32, Option<String>) {
+        let slots = self.processors.slots(self.device);
+        if self.device != DeviceChoice::Cuda || self.processors.gpus > 0 {
+            return (slots, None);
+        }
+        let (slots, source) = match options.listed_gpus() {
+            Some(listed) => (listed, "GPU of --gpus"),
+            None => (slots, "core"),
+        };
+        let line = format!(
+            "slots: {slots} on this machine, one for each {source}, because it lists no GPU; for a host of 4 GPUs, add --hosts \
+             localhost:4"
+        );
+        (slots, Some(line))
     }
 
     /// Queries the GPUs of the first host if mpirun will start ranks there, no device was chosen and its slots were not

@@ -29,6 +29,11 @@ impl BatchSize {
         }
     }
 
+    /// Returns true for the samples of all ranks together.
+    pub const fn is_global(self) -> bool {
+        matches!(self, BatchSize::Global(_))
+    }
+
     /// Returns a size of the same kind.
     pub const fn with_number(self, number: u32) -> BatchSize {
         match self {

@@ -43,6 +43,6 @@ pub use model::Model;
 pub use operation::{Operands, Operation, Reduction};
 pub use phase::{Phase, Phases};
 pub use preprocessing::{Augmentation, BadImage, DecoderChoice, ImageFormat, Interpolation, Scaling};
-pub use strategy::{KeyPlacement, Strategy};
+pub use strategy::{KeyPlacement, ShardCollectives, Strategy};
 pub use units::{Bytes, GigabytesPerSecond, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 pub use work_unit::{IMAGENET_IMAGES, SampleSize, WorkUnit};

@@ -40,6 +40,16 @@ keyword_enum!(
     }
 );
 
+/// Collectives of a bucket in a step if every rank owns a part of each bucket among all ranks. An all-reduce consists of one
+/// of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardCollectives {
+    /// Reduce-scatters: one for each pass that exchanges its gradients.
+    pub sums: u32,
+    /// All-gathers during forward and backward, at most; 0 if weights are gathered after the update.
+    pub gathers: u32,
+}
+
 impl Strategy {
     /// Returns the value for records that predate this option.
     pub fn all_reduce() -> Strategy {
@@ -59,6 +69,16 @@ impl Strategy {
     /// Returns true if no rank holds the weights of the whole network.
     pub fn shards_weights(self) -> bool {
         matches!(self, Strategy::Fsdp | Strategy::Hsdp)
+    }
+
+    /// Returns the collectives of a step of `passes`; `None` unless every rank owns a part of each bucket among all ranks.
+    pub fn shard_collectives(self, passes: u32) -> Option<ShardCollectives> {
+        match self {
+            Strategy::Zero1 => Some(ShardCollectives { sums: 1, gathers: 0 }),
+            Strategy::Zero2 => Some(ShardCollectives { sums: passes, gathers: 0 }),
+            Strategy::Fsdp => Some(ShardCollectives { sums: passes, gathers: 2 * passes }),
+            _ => None,
+        }
     }
 
     /// Returns true if the ranks divide the update of the weights among them.

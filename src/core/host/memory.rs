@@ -45,6 +45,13 @@ pub fn available() -> Bytes {
     Bytes(left.fold(host, u64::min))
 }
 
+/// Returns the memory that this process could take if no other program ran: the host's, or less if a control group limits
+/// it.
+pub fn total() -> Bytes {
+    let host = proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024;
+    Bytes(groups().into_iter().filter_map(|(names, folder)| limit(names, &folder)).fold(host, u64::min))
+}
+
 /// Returns the size of the last-level cache of the first core; `None` if the kernel does not report it.
 pub fn last_level_cache() -> Option<Bytes> {
     let caches = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?.flatten();

@@ -27,7 +27,7 @@ use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::run_launch::JobLimits;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::open_mpi::SessionGuard;
-use crate::launch::local::print::{Printer, print_line};
+use crate::launch::local::print::{Printer, print_commands, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::conditions::resume_command;
 use crate::launch::sweep::estimate::roughly;
@@ -85,7 +85,7 @@ pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
         !(config.json.is_instead() && config.drain_list == Some(DrainList::Printed)),
         usage(anyhow!("--json and --drain-list both need the standard output: give one of them a file"))
     );
-    let launcher = Launcher::new(&config.launch, &[])?;
+    let launcher = Launcher::new(&config.launch, &[config.launch.hosts.full_case()])?;
     if config.launch.dry_run { print_plan(config, &launcher) } else { Acceptance { config, launcher }.run() }
 }
 
@@ -290,17 +290,18 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
     }
     let search = Search::new(fleet(config), config.criteria.clone(), SEED);
     let mut done: Vec<Measurement> = Vec::new();
-    let mut kinds: Vec<(String, RangeInclusive<u32>, String)> = Vec::new();
+    let mut kinds: Vec<(String, RangeInclusive<u32>)> = Vec::new();
+    let mut commands: Vec<String> = Vec::new();
     for number in 1..=MAX_PLANNED as u32 {
         let Some(round) = search.next(&[], &done).filter(|round| round.stage != Stage::Soak) else { break };
         let (job, name) = (&round.jobs[0], rounds::file_name(&round, number, 0));
         let hosts = runner.hosts(job);
         let what = rounds::describe(&round);
         match kinds.last_mut() {
-            Some((last, numbers, _)) if *last == what => *numbers = *numbers.start()..=number,
+            Some((last, numbers)) if *last == what => *numbers = *numbers.start()..=number,
             _ => {
-                let command = runner.launch(job, &hosts, &name).command_line(config.launch.starter);
-                kinds.push((what, number..=number, command));
+                commands.push(runner.launch(job, &hosts, &name).command_line(config.launch.starter));
+                kinds.push((what, number..=number));
             }
         }
         done.extend(round.jobs.iter().map(|job| Measurement {
@@ -313,7 +314,7 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
             state: None,
         }));
     }
-    let rounds = kinds.last().map_or(0, |(_, numbers, _)| *numbers.end());
+    let rounds = kinds.last().map_or(0, |(_, numbers)| *numbers.end());
     let [shortest, longest] = ROUND_SECONDS.map(|each| roughly(Duration::from_secs(each * u64::from(rounds))));
     print_line(&format!(
         "# {rounds} rounds, about {shortest} to {longest}, and more rounds for hosts and links that look slow. The jobs of a \
@@ -327,15 +328,13 @@ fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> 
             "# {fewest} to {most} of the {rounds} rounds fit the time limit: the last stages may not run"
         ));
     }
-    for (what, numbers, _) in &kinds {
+    for (what, numbers) in &kinds {
         let (first, last) = (numbers.start(), numbers.end());
         let numbers = if first == last { format!("round {first}") } else { format!("rounds {first} to {last}") };
         print_line(&format!("# {numbers}, {what}"));
     }
-    for (_, numbers, command) in kinds {
-        print_line(&format!("# the first command of round {}:", numbers.start()));
-        print_line(&command);
-    }
+    print_line("# the first command of each of these lines, which differ in hosts, benchmark, options and files:");
+    print_commands(commands.into_iter(), config.launch.is_verbose);
     Ok(())
 }
 

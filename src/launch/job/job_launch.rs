@@ -27,6 +27,13 @@ pub struct StarterOptions {
     pub arguments: Vec<String>,
 }
 
+impl StarterOptions {
+    /// Returns the number of GPUs listed for every host, if there is a list.
+    pub fn listed_gpus(&self) -> Option<u32> {
+        self.gpus.as_ref().map(|gpus| gpus.split(',').count() as u32)
+    }
+}
+
 /// Server processes of a job (`--servers`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ServerRanks {

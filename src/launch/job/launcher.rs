@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice};
 use ringmark_core::host::HostLoad;
+use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};
@@ -54,8 +55,12 @@ pub struct LaunchConfig {
     pub sync: Option<PathBuf>,
     /// True to print the command lines instead of running them.
     pub dry_run: bool,
-    /// True if a dry run prints all of many command lines.
+    /// True if a dry run prints all command lines instead of the first one.
     pub is_verbose: bool,
+    /// Number of GPUs listed for every host, if there is a list and the ranks may use GPUs.
+    pub listed_gpus: Option<u32>,
+    /// Line of a plan about the number of slots of this machine, if it is not that of its processors.
+    pub slots_line: Option<String>,
     /// Option file that a dry run writes, if requested.
     pub save_config: Option<SavedConfig>,
     /// True to check the hosts first, and to choose the network that connects them.
@@ -83,11 +88,25 @@ impl LaunchConfig {
             sync: None,
             dry_run: false,
             is_verbose: false,
+            listed_gpus: None,
+            slots_line: None,
             save_config: None,
             doctor: false,
             metrics: None,
             watched_ranks: usize::MAX,
         }
+    }
+
+    /// Rejects a case with more ranks per host than listed GPUs.
+    fn check_gpus(&self, cases: &[Case]) -> anyhow::Result<()> {
+        let Some(listed) = self.listed_gpus else { return Ok(()) };
+        let Some(case) = cases.iter().find(|case| case.gpus_per_node > listed) else { return Ok(()) };
+        let ranks = case.gpus_per_node;
+        bail!(
+            "--gpus lists {}, but case {case} has {ranks} ranks on each host: list {ranks}, or choose cases with at most \
+             {listed}",
+            count(listed, "GPU")
+        )
     }
 
     /// Returns the servers of `strategy`, each of which needs `memory`; no process of the job continues without the
@@ -125,7 +144,7 @@ pub struct Launcher<'a> {
 impl Launcher<'_> {
     /// Checks that the cases fit the hosts, and finds the worker.
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
-        config.hosts.check(cases).map_err(usage)?;
+        config.hosts.check(cases).and_then(|()| config.check_gpus(cases)).map_err(usage)?;
         let mut environment = LaunchEnvironment::read();
         environment.open_mpi =
             environment.find("mpirun").map_or(OpenMpi::default(), |mpirun| OpenMpi::of_program(&mpirun));

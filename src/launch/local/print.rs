@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use console::{Color, Style};
+use ringmark_core::number_text::count;
 use ringmark_core::untrusted_text::printable_lines;
 
 /// Words that are verdicts, with their colors.
@@ -43,6 +44,17 @@ impl Printer {
 pub fn print_line(text: &str) {
     // See the module documentation.
     let _ = writeln!(io::stdout(), "{}", colored(text));
+}
+
+/// Prints the commands of a dry run: all of them, or the first one and the number of the others.
+pub fn print_commands(commands: impl ExactSizeIterator<Item = String>, prints_all: bool) {
+    let more = if prints_all { 0 } else { commands.len().saturating_sub(1) };
+    let printed = commands.len() - more;
+    commands.take(printed).for_each(|command| print_line(&command));
+    if more > 0 {
+        let them = if more == 1 { "it" } else { "them" };
+        print_line(&format!("# and {}: --verbose prints {them}", count(more, "more command")));
+    }
 }
 
 /// Prints a line to the standard error.

@@ -1,9 +1,13 @@
 //! Predicts the arithmetic and memory of a job's ranks from its configuration alone. Pure;
 //! [`estimate`](crate::launch::sweep::estimate) compares it with a machine.
 
+use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::{Recompute, TrainConfig};
-use ringmark_core::dimension::{BatchMemory, Bytes, Case, DeviceKind, Dtype, PASSES_OF_TRAINING, RankMemory, Wire};
+use ringmark_core::dimension::{
+    BatchMemory, Bytes, Case, DeviceKind, Dtype, PASSES_OF_TRAINING, RankMemory, ShardCollectives, Strategy, Wire,
+};
+use ringmark_core::stats::allreduce_model::Algorithm;
 
 /// Predicted cost of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,9 +18,9 @@ pub struct JobCost {
     /// Precision of that arithmetic, if the work is known.
     pub dtype: Option<Dtype>,
     /// Memory figures if the ranks use the CPU.
-    pub on_cpu: Option<CpuCost>,
-    /// Upper bound of the memory of a GPU, if it is known.
-    pub on_gpu: Option<Bytes>,
+    pub on_cpu: Option<MemoryCost>,
+    /// Upper bounds of the memory of a GPU, if the ranks use GPUs and it is known.
+    pub on_gpu: Option<MemoryCost>,
     /// Upper bound of what a host sends to other hosts.
     pub between_hosts: Bytes,
 }
@@ -63,13 +67,86 @@ impl ValidationCost {
     }
 }
 
-/// Memory figures of a job on the CPU.
+/// Options that reduce the memory of a rank.
+pub const ALTERNATIVES: [&str; 3] = ["--strategy fsdp", "--recompute block", "--strategy fsdp --recompute block"];
+
+/// Memory figures of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CpuCost {
+pub struct MemoryCost {
     /// Images or sequences that a rank computes at a time.
     pub batch_size: u32,
+    /// Number of such parts in the batch of a rank.
+    pub parts: u32,
     /// Memory of a rank.
     pub memory: BatchMemory,
+    /// Memory with these [`ALTERNATIVES`].
+    pub alternatives: [Option<(&'static str, BatchMemory)>; 3],
+}
+
+impl MemoryCost {
+    /// Returns the memory of a rank.
+    pub fn bytes(&self) -> Bytes {
+        self.memory.for_batch(self.batch_size)
+    }
+
+    /// Returns the largest batch of a rank that fits into `available`; 0 if not even one image does.
+    pub fn largest_batch(&self, available: Bytes) -> u32 {
+        self.memory.largest_batch(available).saturating_mul(self.parts)
+    }
+
+    /// Returns the options with which a rank fits into `available`.
+    pub fn options_that_fit(&self, available: Bytes) -> impl Iterator<Item = &'static str> {
+        let fits = move |memory: &BatchMemory| memory.for_batch(self.batch_size).0 <= available.0;
+        self.alternatives.into_iter().flatten().filter(move |(_, memory)| fits(memory)).map(|(option, _)| option)
+    }
+
+    /// Returns the same figures without the memory of the program.
+    fn without_program(self) -> MemoryCost {
+        let without = |memory: BatchMemory| BatchMemory {
+            fixed: Bytes(memory.fixed.0.saturating_sub(RankMemory::PROGRAM.0)),
+            ..memory
+        };
+        let alternatives = self.alternatives.map(|it| it.map(|(option, memory)| (option, without(memory))));
+        MemoryCost { memory: without(self.memory), alternatives, ..self }
+    }
+}
+
+/// Returns the memory of a rank that trains with this strategy and recomputation instead of those of `train`.
+fn memory_of_training(train: &TrainConfig, strategy: Strategy, recompute: Recompute, case: Case) -> BatchMemory {
+    let TrainConfig { dtype, layout, .. } = *train;
+    let facts = train.model.facts();
+    let ratio = facts.size_ratio(train.sample_size());
+    let mut memory = facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), ratio);
+    if let (Recompute::Block, Some(shape)) = (recompute, facts.decoder_shape()) {
+        memory.of_sample.0 = (memory.of_sample.0 as f64 * shape.recomputed_share()) as u64;
+    }
+    // One state of the optimizer is part of it.
+    let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
+    memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
+    memory.fixed.0 -= facts.memory_of_others(strategy, more_states, case).0;
+    memory
+}
+
+/// Returns the bytes that a host sends to other hosts in an iteration, at most. `predict` scales a measured exchange by the
+/// same volumes.
+fn sent_between_hosts(train: &TrainConfig, case: Case) -> f64 {
+    if case.nodes == 1 || train.exchange.backend == BackendChoice::None {
+        return 0.0;
+    }
+    let weights = train.model.facts().gradient_bytes();
+    let gradients = train.exchange.wire.size_of(weights).0 as f64;
+    let weights = weights.0 as f64;
+    let strategy = train.strategy.strategy;
+    // The ranks of a host hold all weights together, and add them with the other hosts in fp32.
+    if strategy == Strategy::Hsdp {
+        return Algorithm::Hosts.volume(case) * weights;
+    }
+    let bytes = match strategy.shard_collectives(train.accumulate) {
+        Some(ShardCollectives { sums, gathers }) => f64::from(sums) * gradients + f64::from(gathers.max(1)) * weights,
+        None if strategy.is_all_reduce() => 2.0 * gradients,
+        None => gradients + weights,
+    };
+    0.5 * Algorithm::Ring.volume(case) * bytes
 }
 
 impl JobCost {
@@ -78,39 +155,36 @@ impl JobCost {
 
     /// Returns the cost of a training run of `case` on CPUs.
     pub fn for_training(train: &TrainConfig, case: Case) -> JobCost {
-        let TrainConfig { model, dtype, layout, batch_size, accumulate, iterations, .. } = *train;
-        let size = train.sample_size();
+        let TrainConfig { model, dtype, batch_size, accumulate, iterations, recompute, .. } = *train;
         let facts = model.facts();
         let samples = f64::from(batch_size) * f64::from(iterations);
-        let mut memory =
-            facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.size_ratio(size));
-        if let (Recompute::Block, Some(shape)) = (train.recompute, facts.decoder_shape()) {
-            memory.of_sample.0 = (memory.of_sample.0 as f64 * shape.recomputed_share()) as u64;
-        }
-        // Passes of the gradients or weights over the network. Sharded weights are gathered before both passes of a step.
-        let passes = match (case.nodes, train.strategy.strategy.shards_weights()) {
-            (1, _) => 0,
-            (_, false) => 2,
-            (_, true) => 3,
-        };
-        // One state of the optimizer is part of it.
-        let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
-        memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
-        memory.fixed.0 -= facts.memory_of_others(train.strategy.strategy, more_states, case).0;
+        let strategy = train.strategy.strategy;
+        let with = |option, strategy, recompute| (option, memory_of_training(train, strategy, recompute, case));
+        let can_recompute = facts.decoder_shape().is_some() && recompute != Recompute::Block;
+        let alternatives = [
+            Some(with(ALTERNATIVES[0], Strategy::Fsdp, recompute)),
+            can_recompute.then(|| with(ALTERNATIVES[1], strategy, Recompute::Block)),
+            can_recompute.then(|| with(ALTERNATIVES[2], Strategy::Fsdp, Recompute::Block)),
+        ];
+        let memory = memory_of_training(train, strategy, recompute, case);
         JobCost {
-            work: PASSES_OF_TRAINING * samples * facts.gmacs_at(size),
+            work: PASSES_OF_TRAINING * samples * facts.gmacs_at(train.sample_size()),
             dtype: Some(dtype),
-            on_cpu: Some(CpuCost { batch_size: batch_size.div_ceil(accumulate), memory }),
+            on_cpu: Some(MemoryCost {
+                batch_size: batch_size.div_ceil(accumulate),
+                parts: accumulate,
+                memory,
+                alternatives,
+            }),
             on_gpu: None,
-            between_hosts: Bytes(passes * u64::from(iterations) * facts.parameters * Wire::Fp32.bytes()),
+            between_hosts: Bytes((f64::from(iterations) * sent_between_hosts(train, case)) as u64),
         }
     }
 
     /// Returns the cost of the same run on GPUs, whose tensors take at most the memory of those on the CPU: 6.19 GB of a
     /// bound of 8.1 GB for ResNet50-v1b in fp16 with batch size 128 (results/h200).
     pub fn on_gpus(self) -> JobCost {
-        let bound = |cpu: CpuCost| Bytes(cpu.memory.for_batch(cpu.batch_size).0.saturating_sub(RankMemory::PROGRAM.0));
-        JobCost { on_cpu: None, on_gpu: self.on_cpu.map(bound), ..self }
+        JobCost { on_cpu: None, on_gpu: self.on_cpu.map(MemoryCost::without_program), ..self }
     }
 
     /// Adds the validation at the ends of epochs to the cost of a training run of `iterations`.
@@ -128,7 +202,7 @@ impl JobCost {
         JobCost {
             work: samples * facts.gmacs_at(size),
             dtype: Some(dtype),
-            on_cpu: Some(CpuCost { batch_size, memory }),
+            on_cpu: Some(MemoryCost { batch_size, parts: 1, memory, alternatives: [None; 3] }),
             on_gpu: None,
             between_hosts: Bytes(0),
         }
@@ -138,6 +212,7 @@ impl JobCost {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use ringmark_core::benchmark::exchange::ExchangeConfig;
     use ringmark_core::benchmark::optimizer::Optimizer;
     use ringmark_core::benchmark::strategy::StrategyConfig;
     use ringmark_core::dimension::{Model, Strategy};
@@ -208,6 +283,35 @@ mod tests {
             2n4g hsdp: 1.86, 59.9 GB
         "#]]
         .assert_eq(&["1n1g", "1n2g", "2n4g"].into_iter().flat_map(table).collect::<String>());
+    }
+
+    /// A host sends less with `hsdp`, which adds copies between hosts, than with `fsdp`, which also gathers the weights twice.
+    #[test]
+    fn volume_between_hosts_depends_on_the_strategy() {
+        let weights = 4.0 * Model::Resnet50V1b.facts().parameters as f64;
+        let sent = |strategy, case: &str| {
+            let strategy = StrategyConfig { strategy, ..StrategyConfig::default() };
+            let train = TrainConfig { strategy, iterations: 1, ..train(1) };
+            JobCost::for_training(&train, case.parse().expect("a case")).between_hosts.0 as f64 / weights
+        };
+        let table = Strategy::ALL[..5].iter().map(|strategy| {
+            let [one, two, four] = ["1n8g", "2n8g", "4n8g"].map(|case| sent(*strategy, case));
+            format!("{strategy}: {one:.3}, {two:.3}, {four:.3} x the weights\n")
+        });
+        expect![[r#"
+            all-reduce: 0.000, 1.875, 1.938 x the weights
+            zero1: 0.000, 1.875, 1.938 x the weights
+            zero2: 0.000, 1.875, 1.938 x the weights
+            fsdp: 0.000, 2.812, 2.906 x the weights
+            hsdp: 0.000, 1.000, 1.500 x the weights
+        "#]]
+        .assert_eq(&table.collect::<String>());
+        let baseline = |backend| {
+            let exchange = ExchangeConfig { backend, ..ExchangeConfig::default() };
+            JobCost::for_training(&TrainConfig { exchange, ..train(1) }, Case { nodes: 2, gpus_per_node: 1 })
+                .between_hosts
+        };
+        assert_eq!((baseline(BackendChoice::None).0, baseline(BackendChoice::Auto).0 > 0), (0, true));
     }
 
     #[test]

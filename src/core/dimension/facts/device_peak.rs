@@ -1,6 +1,6 @@
 //! Peak floating-point rates of NVIDIA GPUs as published, by precision.
 
-use crate::dimension::{Dtype, TeraflopsPerSecond};
+use crate::dimension::{Bytes, Dtype, TeraflopsPerSecond};
 
 /// Peak rates of one GPU in 1e12 operations per second, at its boost clock, without sparsity; `None` if its tensor
 /// cores lack the precision. If a data sheet gives rates with sparsity only, the values are half of them.
@@ -72,9 +72,32 @@ pub fn published(device: &str, dtype: Dtype) -> Option<TeraflopsPerSecond> {
     rate.map(TeraflopsPerSecond)
 }
 
+/// Returns the memory of the GPU that its driver calls `device`; `None` if neither its name nor the table contains it.
+///
+/// The memory of an `A100-SXM4-40GB` is part of its name, that of an `H200` is not.
+pub fn memory(device: &str) -> Option<Bytes> {
+    const OTHERS: [(&str, u64); 4] = [("H200", 141), ("H100 NVL", 94), ("H100 PCIe", 80), ("T4", 16)];
+    let words = || device.split([' ', '-']);
+    let in_name = words().find_map(|word| word.strip_suffix("GB")?.parse::<u64>().ok());
+    let of_table = || OTHERS.iter().find(|(name, _)| format!(" {device} ").contains(&format!(" {name} ")));
+    let gigabytes = in_name.or_else(|| of_table().map(|(_, gigabytes)| *gigabytes))?;
+    Some(Bytes(gigabytes * 1_000_000_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_in_the_name_or_the_table() {
+        let gigabytes = |device: &str| memory(device).map(|memory| memory.gigabytes());
+        assert_eq!(gigabytes("Tesla V100-SXM2-16GB"), Some(16.0));
+        assert_eq!(gigabytes("NVIDIA A100 80GB PCIe"), Some(80.0));
+        assert_eq!(gigabytes("NVIDIA H100 80GB HBM3"), Some(80.0));
+        assert_eq!(gigabytes("NVIDIA H200"), Some(141.0));
+        assert_eq!(gigabytes("NVIDIA H100 NVL"), Some(94.0));
+        assert_eq!(gigabytes("NVIDIA GH200"), None);
+    }
 
     #[test]
     fn driver_name_selects_published_peaks() {

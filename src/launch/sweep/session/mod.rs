@@ -16,7 +16,6 @@ use anyhow::{anyhow, bail, ensure};
 use ringmark_core::dimension::Case;
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{self, RunName};
-use ringmark_core::host::{memory, processors};
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -27,7 +26,7 @@ use crate::launch::doctor::report;
 use crate::launch::job::job_launch::{JobFiles, NeededMemory};
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{Printer, print_error, print_line};
+use crate::launch::local::print::{Printer, print_commands, print_error, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob,
@@ -46,8 +45,8 @@ use crate::launch::sweep::session::restart::{Restarter, SessionHosts};
 use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
 
-/// Largest number of commands that a dry run prints unless all are requested.
-const COMMANDS: usize = 20;
+/// Largest number of runs that the first line of a plan shows well enough.
+const SHORT_PLAN: usize = 20;
 
 /// Configuration of a session, independent of the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -91,32 +90,17 @@ impl<B: Benchmark> Session<'_, B> {
         let (schedule, _) = self.schedule()?;
         self.check_memory(&schedule)?;
         let header = schedule.header.iter().cloned().chain(self.benchmark.plan_lines());
-        let lines = header.chain(self.unused_hosts());
-        lines.for_each(|line| print_line(&format!("# {line}")));
-        self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
+        let missing: Vec<&PlannedJob> = schedule.missing().collect();
+        let lines = header.chain(self.unused_hosts()).chain(launch.slots_line.clone());
+        let lines = lines.chain((missing.len() > SHORT_PLAN).then(|| plan_line(&missing)));
+        lines.chain(schedule.estimate.iter().cloned()).for_each(|line| print_line(&format!("# {line}")));
+        self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# plus arguments for the network that the doctor finds, unless --no-doctor is set");
         }
-        let missing: Vec<&PlannedJob> = schedule.missing().collect();
-        // The commands of the runs of a case differ in their files alone.
-        let mut points = BTreeSet::new();
-        let is_distinct =
-            |job: &&PlannedJob| launch.is_verbose || job.run.is_none_or(|run| points.insert(run.of_any_number()));
-        let distinct: Vec<&PlannedJob> = missing.iter().copied().filter(is_distinct).collect();
-        let is_long = distinct.len() > COMMANDS && !launch.is_verbose;
-        let plan = is_long.then(|| plan_line(missing.len(), points.len()));
-        plan.iter().chain(&schedule.estimate).for_each(|line| print_line(&format!("# {line}")));
-        let printed = &distinct[..if is_long { 1 } else { distinct.len() }];
-        for job in printed {
-            print_line(&self.runner().job_for(job).command_line(launch.starter));
-        }
-        if printed.len() < missing.len() {
-            print_line(&format!(
-                "# and {}: --verbose prints them",
-                count(missing.len() - printed.len(), "more command")
-            ));
-        }
+        let commands = missing.iter().map(|job| self.runner().job_for(job).command_line(launch.starter));
+        print_commands(commands, launch.is_verbose);
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             output::check_target("--save-config", path, &[])?;
             atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
@@ -186,7 +170,7 @@ impl<B: Benchmark> Session<'_, B> {
 
     fn this_machine(&self) -> ThisMachine<'_> {
         let (environment, hosts) = (self.launcher.environment(), &self.config.launch.hosts);
-        ThisMachine { environment, hosts, available: memory::available(), core_speed: processors::core_speed }
+        ThisMachine::new(environment, hosts)
     }
 
     /// Returns the plan and the jobs that an earlier session finished; starts and writes nothing.
@@ -390,9 +374,10 @@ impl<B: Benchmark> Session<'_, B> {
 }
 
 /// Counts the jobs, and the combinations of network, precision, batch size, strategy and case: `60 runs at 12 points`.
-fn plan_line(jobs: usize, points: usize) -> String {
-    let points = if points == 0 { String::new() } else { format!(" at {}", count(points, "point")) };
-    format!("{jobs} runs{points}")
+fn plan_line(jobs: &[&PlannedJob]) -> String {
+    let points: BTreeSet<RunName> = jobs.iter().filter_map(|job| job.run).map(|run| run.of_any_number()).collect();
+    let points = if points.is_empty() { String::new() } else { format!(" at {}", count(points.len(), "point")) };
+    format!("{} runs{points}", jobs.len())
 }
 
 /// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.

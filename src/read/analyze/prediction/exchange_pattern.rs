@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_core::benchmark::strategy::ServerUse;
 use ringmark_core::benchmark::strategy::placement::{bytes_by_server, check_servers, owners, place};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, Operation, Phase, Strategy, Wire};
+use ringmark_core::dimension::{
+    Bytes, Case, DeviceKind, KeyPlacement, Operation, Phase, ShardCollectives, Strategy, Wire,
+};
 use ringmark_core::stats::exchange_growth::{self, ScalingLaws, Servers};
 
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
@@ -160,11 +162,11 @@ impl ExchangePattern {
                 optimizer's time: sweep 1n1g as well"
                 .to_owned());
         }
-        let passes = recorded.config.accumulate as usize;
+        if let Some(collectives) = strategy.shard_collectives(recorded.config.accumulate) {
+            let ShardCollectives { sums, gathers } = collectives;
+            return Ok(ExchangePattern::Shards { sums: sums as usize, gathers: gathers as usize });
+        }
         Ok(match strategy {
-            Strategy::Zero1 => ExchangePattern::Shards { sums: 1, gathers: 0 },
-            Strategy::Zero2 => ExchangePattern::Shards { sums: passes, gathers: 0 },
-            Strategy::Fsdp => ExchangePattern::Shards { sums: passes, gathers: 2 * passes },
             Strategy::Nccl => ExchangePattern::Owners { buckets: vec![values.iter().sum()] },
             _ => ExchangePattern::Owners { buckets: values },
         })
