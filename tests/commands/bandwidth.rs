@@ -52,13 +52,15 @@ fn record(failure: Option<String>) -> BandwidthRecord {
 #[test]
 fn dry_run_prints_every_command_and_starts_nothing() {
     let sandbox = Sandbox::new("exit 1");
-    let options = "--dry-run --hosts a:2,b:2 -b 1M -e 1G -n 7 --wire bf16 --min-busbw 2.5 --interface ib0";
+    let options = "--dry-run --verbose --hosts a:2,b:2 -b 1M -e 1G -n 7 --wire bf16 --min-busbw 2.5 --interface ib0";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let out = sandbox.path("out").display().to_string();
     let (plan, lines): (Vec<&str>, Vec<&str>) = stdout.lines().partition(|line| line.starts_with("# "));
     let sizes = "# bandwidth, 1n2g 2n2g; all_reduce: 11 sizes from 1 MiB to 1 GiB, 7 measured + 5 warm-up iterations";
-    assert_eq!((plan.len(), lines.len(), plan[0]), (2, 2, format!("{sizes}, device cpu").as_str()), "{stdout}");
+    assert_eq!((plan.len(), lines.len(), plan[0]), (3, 2, format!("{sizes}, device cpu").as_str()), "{stdout}");
+    expect!["# messages: at most 1 GiB, 103 GB in all for each rank; time: about 2 min at a bus bandwidth of 1 GB/s"]
+        .assert_eq(plan[1]);
     for (line, (case, hosts)) in lines.iter().zip([("1n2g", "-np 2 -H a:2 "), ("2n2g", "-np 4 -H a:2,b:2 ")]) {
         assert!(line.contains(hosts) && line.contains("NCCL_SOCKET_IFNAME==ib0"), "{line}");
         let arguments = format!(

@@ -290,7 +290,12 @@ fn each_host_runs_one_process() {
     let (status, stdout, stderr) =
         run(command.arg("--worker").arg(sandbox.worker()).current_dir(sandbox.folder.path()));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    let [line] = stdout.lines().collect::<Vec<_>>()[..] else { panic!("{stdout}") };
+    let (plan, lines): (Vec<&str>, Vec<&str>) = stdout.lines().partition(|line| line.starts_with('#'));
+    expect![[r#"
+        # input, hosts: 2; passes: 4 of 10 s, cold,warm with 2,4 threads
+        # time: about 40 s"#]]
+    .assert_eq(&plan[..2].join("\n"));
+    let [line] = lines[..] else { panic!("{stdout}") };
     assert!(line.starts_with("mpirun ") && line.contains(" -np 2 -H a:1,b:1 "), "{line}");
     let data = sandbox.path("data/train.rec").display().to_string();
     assert!(line.contains(&format!(" input --data {data} --decode-threads 2,4 --seed 3 --record ")), "{line}");

@@ -116,7 +116,8 @@ impl BandwidthOptions {
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();
         let is_traced = self.trace.into_is_traced(&config.trace)?;
-        Ok(BandwidthSweep { cases, operations, launch, out, json, is_traced, bandwidth: config })
+        let device = machine.kind(&launch);
+        Ok(BandwidthSweep { cases, operations, launch, out, json, is_traced, device, bandwidth: config })
     }
 }
 

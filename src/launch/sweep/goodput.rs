@@ -6,8 +6,10 @@ use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::train::{
     Fault, LearningConfig, LossKind, LossKinds, RandomLosses, RunRecord, TrainConfig,
 };
@@ -15,7 +17,7 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::goodput::{Account, GOODPUT, Goodput, IntervalResult, KIND, MeasuredRuns, RunLength, SCHEMA};
-use ringmark_core::number_text::{count, percent, time};
+use ringmark_core::number_text::{count, percent, three_digits, time};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::Band;
@@ -24,8 +26,9 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::AxesSweep;
-use crate::launch::sweep::benchmark::Benchmark;
+use crate::launch::sweep::benchmark::{Benchmark, PlanContext, PlannedJob};
 use crate::launch::sweep::benchmarks::train::TrainSweep;
+use crate::launch::sweep::estimate::{self, ThisMachine, roughly};
 use crate::launch::sweep::folder::FolderLock;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::Axes;
@@ -88,9 +91,9 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
         let run = config.train.sweep.axes.runs()[0];
         printer.line(&format!("# goodput of {}, {}", run.point(), run.case));
         printer.line(&format!("# {}", results_folder::line(&config.train.sweep.out)));
-        printer.line("# runs without failures, for the speed and the cost of a checkpoint:");
+        measurement.plan_lines()?.iter().for_each(|line| printer.line(&format!("# {line}")));
+        printer.line("# the first part, runs without failures, for the speed and the cost of a checkpoint:");
         measurement.train(&measurement.undisturbed())?;
-        printer.line(&measurement.later_runs());
         return Ok(());
     }
     let out = &config.train.sweep.out;
@@ -167,25 +170,74 @@ impl Measurement<'_> {
         Ok(goodput)
     }
 
-    /// Describes the runs after those of a dry run.
-    fn later_runs(&self) -> String {
+    /// Describes all runs, their checkpoints and their time.
+    fn plan_lines(&self) -> anyhow::Result<Vec<String>> {
         let GoodputConfig { train, mtbf, duration, intervals, kinds, .. } = self.config;
-        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.keyword()).collect();
-        let trials = kinds.len() as u32 * train.sweep.axes.runs;
+        let AxesSweep { launch, cooldown, axes, .. } = &train.sweep;
+        let environment = LaunchEnvironment::read();
+        let machine = ThisMachine::new(&environment, &launch.hosts);
+        let context = PlanContext { environment: &environment, resumed: None, is_restart: false };
+        let undisturbed = self.undisturbed().plan(context)?;
+        let mut trials = Vec::new();
+        for kind in kinds {
+            trials.extend(self.with_one_failure(*kind).plan(context)?);
+        }
+        let stall = launch.stall_timeout.unwrap_or_default();
+        let stops = kinds.iter().filter(|kind| **kind == LossKind::Stop).count() as u32;
         let runs = intervals.len() as u32;
-        let training = duration.0 * f64::from(runs);
-        let failures = training / f64::from(*mtbf);
-        format!(
-            "# then {} of {} iterations with one failure each ({}), and {} of {} with a failure every {}: {} of training, \
-             about {failures:.0} failures, and a restart after each",
-            count(trials, "run"),
-            self.with_one_failure(self.config.kinds[0]).train.iterations,
-            kinds.join(", "),
-            count(runs, "run"),
-            time(*duration),
-            time(Seconds(f64::from(*mtbf))),
-            time(Seconds(training))
-        )
+        let training = Seconds(duration.0 * f64::from(runs));
+        let failures = training.0 / f64::from(*mtbf);
+        // Each failure is followed by a start, and after a process that hangs by the stall timeout.
+        let lost = |failures: f64, start: Duration| {
+            start.mul_f64(failures) + stall.mul_f64(failures * f64::from(stops) / kinds.len() as f64)
+        };
+        let starts = undisturbed.first().map_or([Duration::ZERO; 2], estimate::start);
+        let times = |jobs: &[PlannedJob], failures: f64, work: Duration| {
+            let range = estimate::shortest_and_longest(jobs, &machine, *cooldown)?;
+            Some([0, 1].map(|end| range[end] + work + lost(failures, starts[end])))
+        };
+        let work = Duration::try_from_secs_f64(training.0).unwrap_or_default();
+        let long_runs = [0, 1].map(|end| starts[end] * runs + work + lost(failures, starts[end]));
+        let parts = times(&undisturbed, 0.0, Duration::ZERO).zip(times(&trials, trials.len() as f64, Duration::ZERO));
+        let range = |[shortest, longest]: [Duration; 2]| match (roughly(shortest), roughly(longest)) {
+            (shortest, longest) if shortest == longest => shortest,
+            (shortest, longest) => format!("{shortest} to {longest}"),
+        };
+        let bytes =
+            CheckpointConfig { model: axes.models[0], optimizer: train.train.optimizer, ..CheckpointConfig::default() };
+        let mut lines = vec![
+            format!("1. {} without failures", count(undisturbed.len(), "run")),
+            format!(
+                "2. {} of {} iterations with one failure each ({})",
+                count(trials.len(), "run"),
+                self.with_one_failure(kinds[0]).train.iterations,
+                kinds.iter().map(|kind| kind.keyword()).collect::<Vec<_>>().join(", "),
+            ),
+            format!(
+                "3. {} of {} with a failure every {}: {} of training, about {failures:.0} failures, and a restart after each",
+                count(runs, "run"),
+                time(*duration),
+                time(Seconds(f64::from(*mtbf))),
+                time(training)
+            ),
+        ];
+        lines.extend(parts.map(|(undisturbed, trials)| {
+            let all = [0, 1].map(|end| undisturbed[end] + trials[end] + long_runs[end]);
+            let stall =
+                if stops > 0 { format!(", with {} until a hang is noticed", roughly(stall)) } else { String::new() };
+            format!(
+                "time: about {}: {} + {} + {}{stall}, without repeated iterations",
+                range(all),
+                range(undisturbed),
+                range(trials),
+                range(long_runs)
+            )
+        }));
+        lines.push(format!(
+            "checkpoint: {} GB beside the record of each run; the next one replaces it",
+            three_digits(bytes.bytes().gigabytes())
+        ));
+        Ok(lines)
     }
 
     /// Measures the costs of checkpoints and failures.

@@ -11,7 +11,7 @@ use crate::benchmark::checkpoint::parts;
 use crate::benchmark::optimizer::Optimizer;
 use crate::benchmark::typed_size::TypedSize;
 use crate::benchmark::{is_default, shared_options};
-use crate::dimension::{Bytes, DeviceChoice, Model};
+use crate::dimension::{Bytes, Case, DeviceChoice, Model};
 use crate::host::BindChoice;
 use crate::number_text::count;
 use crate::options::option_table::OptionSpec;
@@ -158,6 +158,13 @@ impl CheckpointConfig {
         Bytes(self.size.map_or_else(of_model, |size| size.0).div_ceil(parts::PAGE) * parts::PAGE)
     }
 
+    /// Returns the bytes that all ranks of a case write for one checkpoint.
+    pub fn written(&self, writers: Writers, case: Case) -> Bytes {
+        let (ranks, pages) = (case.ranks(), self.bytes().0 / parts::PAGE);
+        let of_rank = |rank| writers.pages(pages, rank, ranks, rank % case.gpus_per_node);
+        Bytes((0..ranks).map(of_rank).sum::<u64>() * parts::PAGE)
+    }
+
     /// Returns a text such as `resnet50_v1b with the state of nag`; the size without a network.
     pub fn content(&self) -> String {
         match self.size {
@@ -202,6 +209,9 @@ mod tests {
         assert_eq!(of_ranks(Writers::Host), [10, 0, 10, 0]);
         assert_eq!(of_ranks(Writers::Ranks), [10; 4]);
         assert_eq!(of_ranks(Writers::Shards), [2, 3, 2, 3]);
+        let config = CheckpointConfig { size: Some(Bytes(10 * 4096)), ..CheckpointConfig::default() };
+        let written = |writers| config.written(writers, Case { nodes: 2, gpus_per_node: 2 }).0 / 4096;
+        assert_eq!([Writers::Rank0, Writers::Host, Writers::Ranks, Writers::Shards].map(written), [10, 20, 40, 10]);
     }
 
     #[test]

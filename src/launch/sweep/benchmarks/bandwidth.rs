@@ -13,8 +13,8 @@ use ringmark_core::benchmark::bandwidth::{
 };
 use ringmark_core::benchmark::strategy::ServerArrays;
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation};
-use ringmark_core::number_text::{binary_size, count, marked};
+use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, GigabytesPerSecond, Operation};
+use ringmark_core::number_text::{binary_size, count, marked, three_digits};
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;
 use ringmark_core::trace::TraceConfig;
@@ -30,6 +30,7 @@ use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
+use crate::launch::sweep::estimate;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::joined;
 use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
@@ -51,6 +52,8 @@ pub struct BandwidthSweep {
     pub json: Json,
     /// True if each job writes a trace.
     pub is_traced: bool,
+    /// Device of the ranks, as far as this machine can determine it.
+    pub device: DeviceKind,
     /// Settings of each job, except the path of its record.
     pub bandwidth: BandwidthConfig,
 }
@@ -145,10 +148,9 @@ impl Benchmark for BandwidthSweep {
             }
         };
         let iterations = measured_and_warmup(*iterations, *warmup);
-        vec![
-            format!("bandwidth, {}; {operations}, {iterations} iterations, device {device}", joined(&self.cases, " ")),
-            results_folder::line(&self.out),
-        ]
+        let first =
+            format!("bandwidth, {}; {operations}, {iterations} iterations, device {device}", joined(&self.cases, " "));
+        [first].into_iter().chain(self.transfer_line()).chain([results_folder::line(&self.out)]).collect()
     }
 
     fn follow(&self, _: &PlannedJob) -> OutputFilter {
@@ -165,6 +167,40 @@ impl Benchmark for BandwidthSweep {
         printer.line(&table(&answer));
         printer.line(&format!("logs and records are in {}", self.out.display()));
         self.json.write(&answer).map(|_| ())
+    }
+}
+
+/// Bus bandwidth in a plan, GB/s, of ranks on the CPU and on GPUs: the one of a network of 100 Gb/s.
+const BUS_RATES: [f64; 2] = [1.0, 10.0];
+
+impl BandwidthSweep {
+    /// Describes the largest message, the bytes of all messages of a rank, and the time; `None` for single pairs of ranks.
+    fn transfer_line(&self) -> Option<String> {
+        let BandwidthConfig { messages, iterations, warmup, pairs, .. } = self.bandwidth;
+        let calls = f64::from(iterations + warmup);
+        let (largest, bytes) = match messages {
+            Messages::Gradients(model) => {
+                let whole = model.facts().gradient_bytes();
+                (whole, whole.0 as f64)
+            }
+            Messages::Sizes { .. } if pairs => return None,
+            // Out of place and in place.
+            Messages::Sizes { .. } => {
+                let sizes = self.bandwidth.sizes();
+                (*sizes.last()?, 2.0 * sizes.iter().map(|size| size.0 as f64).sum::<f64>())
+            }
+        };
+        let bus = |case: &Case, operation: Operation| Bus { operation, ranks: case.ranks() }.share();
+        let shares = self.cases.iter().flat_map(|case| self.operations.iter().map(|operation| bus(case, *operation)));
+        let jobs = self.cases.len() * self.operations.len();
+        let rate = BUS_RATES[usize::from(self.device == DeviceKind::Cuda)];
+        let time = estimate::time_of_transfer(calls * bytes * shares.sum::<f64>(), rate, jobs, self.device);
+        Some(format!(
+            "messages: at most {}, {} GB in all for each rank; time: about {} at a bus bandwidth of {rate} GB/s",
+            binary_size(largest),
+            three_digits(calls * bytes * jobs as f64 / 1e9),
+            estimate::roughly(time)
+        ))
     }
 }
 
@@ -336,6 +372,7 @@ mod tests {
             out: "out".into(),
             json: Json::No,
             is_traced: false,
+            device: DeviceKind::Cpu,
             bandwidth: BandwidthConfig::default(),
         }
     }

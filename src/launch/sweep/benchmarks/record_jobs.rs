@@ -9,6 +9,7 @@ use ringmark_core::dimension::Case;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::print::Printer;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
@@ -22,6 +23,8 @@ pub struct RecordJobs<'a, R> {
     /// Folder of logs and records.
     pub out: &'a PathBuf,
     pub jobs: Vec<PlannedJob>,
+    /// Lines of a dry run.
+    pub plan: Vec<String>,
     pub conclude: Conclusion<'a, R>,
 }
 
@@ -63,6 +66,10 @@ impl<R: Record> Benchmark for RecordJobs<'_, R> {
 
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
         Ok(self.jobs.clone())
+    }
+
+    fn plan_lines(&self) -> Vec<String> {
+        self.plan.iter().cloned().chain([results_folder::line(self.out)]).collect()
     }
 
     fn follow(&self, _: &PlannedJob) -> OutputFilter {
