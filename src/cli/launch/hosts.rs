@@ -21,6 +21,7 @@ use crate::launch::cluster::slots::{Processors, ProcessorsRequest};
 use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::job::job_launch::StarterOptions;
 use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::job::slurm;
 use crate::launch::job::starter::{self, Starter};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::output;
@@ -108,6 +109,9 @@ impl HostOptions {
         };
         let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
+        if matches!(starter, Starter::Slurm(_)) {
+            slurm::check_arguments(&arguments)?;
+        }
         if self.gpus.is_some() && matches!(starter, Starter::Slurm(_)) {
             return Err(usage(anyhow!("--gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)")));
         }
@@ -341,6 +345,11 @@ impl Machine {
         {
             launch.processors.insert(first, processors);
         }
+    }
+
+    /// Returns true if every case has ranks on this machine: it is the first host.
+    pub(super) fn is_first_host(&self, launch: &LaunchConfig) -> bool {
+        launch.hosts.all().first().is_some_and(|host| self.environment.is_here(&host.name))
     }
 
     /// Returns the first host, if it is another machine.

@@ -123,9 +123,29 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
         usage(anyhow!(
             "--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch \
-             (scripts/slurm.sbatch) or salloc; a dry run needs only --hosts"
+             (scripts/slurm.sbatch) or salloc; for a dry run without one, add --hosts node[01-64]:8"
         ))
     })
+}
+
+/// Options by which a job step gets its ranks and hosts, which the launcher chooses for each case.
+const LAYOUT_OPTIONS: [&str; 7] = ["--nodes", "--ntasks", "--ntasks-per-node", "--nodelist", "-N", "-n", "-w"];
+
+/// Rejects arguments for srun that would contradict the case.
+pub fn check_arguments(arguments: &[String]) -> anyhow::Result<()> {
+    let is_layout = |argument: &&String| {
+        let name = argument.split('=').next().unwrap_or_default();
+        // A short option may contain its value.
+        let is_same = |option: &&str| name == *option || (!name.starts_with("--") && name.starts_with(option));
+        LAYOUT_OPTIONS.iter().any(|option| is_same(&option))
+    };
+    match arguments.iter().find(is_layout) {
+        Some(option) => Err(usage(anyhow!(
+            "--launcher-args: {option} contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets \
+             nodes and ranks, --hosts node[01-02]:8 the hosts"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the command line that launches `job` with srun: ranks in the order of Slurm's hosts, each host's ranks
@@ -310,6 +330,22 @@ mod tests {
      Nodes=lau-1 CPU_IDs=2-3 Mem=0 GRES=gpu:2(IDX:0-1)
      Nodes=lau-2 CPU_IDs=2-3 Mem=0 GRES=gpu:1(IDX:0)
    MinCPUsNode=2 MinMemoryNode=0 MinTmpDiskNode=0";
+
+    #[test]
+    fn arguments_do_not_contradict_the_case() {
+        let check = |text: &str| check_arguments(&shell_words::split(text).expect("words"));
+        check("--mpi=pmix --network=sn_all --nice=5 -wrong-not --n").expect_err("-w");
+        check("--mpi=pmix --network=sn_all --nice 5 --no-kill -v").expect("other options");
+        let errors = ["--nodes=2", "-N 2", "-n16", "--ntasks-per-node 8", "-v -w a"];
+        let errors = errors.map(|text| format!("{:#}\n", check(text).expect_err(text)));
+        expect![[r#"
+            --launcher-args: --nodes=2 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
+            --launcher-args: -N contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
+            --launcher-args: -n16 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
+            --launcher-args: --ntasks-per-node contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
+            --launcher-args: -w contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
+        "#]].assert_eq(&errors.concat());
+    }
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -505,6 +541,6 @@ mod tests {
     #[test]
     fn error_outside_an_allocation_names_sbatch_and_salloc() {
         let error = job_number(&LaunchEnvironment::default()).expect_err("none").to_string();
-        expect!["--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch (scripts/slurm.sbatch) or salloc; a dry run needs only --hosts"].assert_eq(&error);
+        expect!["--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch (scripts/slurm.sbatch) or salloc; for a dry run without one, add --hosts node[01-64]:8"].assert_eq(&error);
     }
 }
