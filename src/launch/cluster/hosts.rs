@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::host::host_list::{compact, items};
+use ringmark_core::number_text::count;
 
 /// Source of a list of hosts, as error messages name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,8 +196,9 @@ impl Hosts {
         self.misfit(case).is_none()
     }
 
-    /// Rejects the cases that do not fit, in one message that also lists the cases that do.
-    pub fn check(&self, cases: &[Case]) -> anyhow::Result<()> {
+    /// Rejects the cases that do not fit, in one message that also lists the cases that do. Ranks on `device` may share
+    /// cores, but not GPUs.
+    pub fn check(&self, cases: &[Case], device: DeviceChoice) -> anyhow::Result<()> {
         let misfits: Vec<(MissingCapacity, String)> = cases.iter().filter_map(|case| self.misfit(*case)).collect();
         if misfits.is_empty() {
             return Ok(());
@@ -212,7 +214,17 @@ impl Hosts {
         if lacks(MissingCapacity::Hosts) {
             fixes.push(format!("{instead}use --hosts {wanted}"));
         } else if lacks(MissingCapacity::Slots) {
-            fixes.push(format!("{instead}use --hosts {wanted} to oversubscribe cores or GPUs"));
+            let too_small = cases.iter().filter(|case| !self.can_run(**case)).flat_map(|case| self.for_case(*case));
+            let most = too_small.map(|host| host.slots).min().unwrap_or(1);
+            fixes.push(match device {
+                DeviceChoice::Cpu => format!("{instead}use --hosts {wanted} to oversubscribe cores"),
+                DeviceChoice::Auto => {
+                    format!("{instead}use --hosts {wanted} to oversubscribe cores, on hosts without GPUs")
+                }
+                DeviceChoice::Cuda => {
+                    format!("{instead}choose cases with at most {}, one per GPU", count(most, "rank") + " per host")
+                }
+            });
         }
         let fitting: Vec<String> = cases.iter().filter(|case| self.can_run(**case)).map(Case::to_string).collect();
         if !fitting.is_empty() {
@@ -266,6 +278,7 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use ringmark_core::options::keyword_enum::KeywordEnum;
 
     use super::*;
 
@@ -327,19 +340,28 @@ mod tests {
     fn cases_that_do_not_fit_are_listed_with_a_fix() {
         let source = HostSource::Hostfile(PathBuf::from("nodes"));
         let hosts = Hosts { source, ..Hosts::parse_list("a:8").expect("a list") };
-        let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
+        let error = hosts.check(&cases("1n1g,1n8g,2n8g"), DeviceChoice::Auto).expect_err("does not fit").to_string();
         expect!["case 2n8g needs 2 hosts, the hostfile nodes has 1: add hosts or slots to the file, or use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"].assert_eq(&error);
-        let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();
+        let error = Hosts::this_machine(2)
+            .check(&cases("1n4g,2n8g"), DeviceChoice::Auto)
+            .expect_err("does not fit")
+            .to_string();
         expect![[r"
             case 1n4g needs 4 slots per host, but localhost has 2
             case 2n8g needs 2 hosts, the default (this machine) has 1: use --hosts localhost:8,HOST2:8"]]
         .assert_eq(&error);
-        hosts.check(&cases("1n1g,1n8g")).expect("cases fit");
+        hosts.check(&cases("1n1g,1n8g"), DeviceChoice::Auto).expect("cases fit");
         let many = Hosts::parse_list("node[1-64]:8,login:4").expect("a list");
-        let error = many.check(&cases("64n9g,67n1g")).expect_err("does not fit").to_string();
+        let error = many.check(&cases("64n9g,67n1g"), DeviceChoice::Auto).expect_err("does not fit").to_string();
         expect![[r#"
             case 64n9g needs 9 slots per host, but node1 has 8
             case 67n1g needs 67 hosts, --hosts has 65: use --hosts node[1-64]:9,login:4,HOST[66-67]:1"#]]
         .assert_eq(&error);
+        let errors = DeviceChoice::ALL.iter().map(|device| many.check(&cases("64n9g"), *device).expect_err("9 ranks"));
+        let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+        expect![[r#"
+            case 64n9g needs 9 slots per host, but node1 has 8: use --hosts node[1-64]:9,login:4 to oversubscribe cores, on hosts without GPUs
+            case 64n9g needs 9 slots per host, but node1 has 8: use --hosts node[1-64]:9,login:4 to oversubscribe cores
+            case 64n9g needs 9 slots per host, but node1 has 8: choose cases with at most 8 ranks per host, one per GPU"#]].assert_eq(&errors.join("\n"));
     }
 }

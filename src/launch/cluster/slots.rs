@@ -71,7 +71,7 @@ pub struct ProcessorsRequest<'a> {
 }
 
 impl ProcessorsRequest<'_> {
-    /// Queries many hosts in parallel. The error has the reason of the first host that did not reply, and names the others.
+    /// Queries many hosts in parallel. The error names the hosts that did not reply, and has the reason of the first.
     pub fn query(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
         let mut found = Vec::new();
         let mut failed = Vec::new();
@@ -84,10 +84,10 @@ impl ProcessorsRequest<'_> {
         match &failed[..] {
             [] => Ok(found),
             [(_, error)] => bail!("{error:#}"),
-            [(_, error), others @ ..] => bail!(
-                "{error:#}\n{} more cannot be queried: {}: write the slots of every host, as in {}:8",
-                count(others.len(), "host"),
-                compact(others.iter().map(|(name, _)| *name)),
+            [(_, error), ..] => bail!(
+                "{} without a slot count cannot be queried: {}: write the slots of every host, as in {}:8\n{error:#}",
+                count(failed.len(), "host"),
+                compact(failed.iter().map(|(name, _)| *name)),
                 compact(names.iter().copied())
             ),
         }

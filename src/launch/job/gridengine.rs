@@ -77,6 +77,7 @@ mod tests {
     use std::path::Path;
 
     use expect_test::expect;
+    use ringmark_core::dimension::DeviceChoice;
 
     use super::*;
 
@@ -141,7 +142,7 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
         let hosts = hosts_in(HOSTFILE, None).expect("hosts");
         let refused = |cases: &[&str]| {
             let cases: Vec<_> = cases.iter().map(|case| case.parse().expect("a case")).collect();
-            hosts.check(&cases).expect_err("too large").to_string()
+            hosts.check(&cases, DeviceChoice::Auto).expect_err("too large").to_string()
         };
         expect!["case 2n4g needs 4 slots per host, but ringmark-1 has 2: request more slots (qsub -pe NAME SLOTS)"]
             .assert_eq(&refused(&["2n4g"]));
