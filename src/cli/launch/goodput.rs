@@ -31,6 +31,9 @@ Exit status 1: a run failed; 2: a usage error; 130: Ctrl-C.";
 /// Longest MTBF of a host: 100 years.
 pub const LONGEST_MTBF: u64 = 100 * 365 * 86_400;
 
+/// Time in seconds that finding a failure and restarting may take.
+const LIKELY_RESTART: u64 = 30;
+
 /// Default time between checkpoints: the best one.
 const AUTO: &str = "auto";
 
@@ -88,6 +91,13 @@ impl GoodputOptions {
         );
         reject_duplicates("--failures", &kinds, "").map_err(usage)?;
         reject_duplicates("--checkpoint-intervals", &self.checkpoint_intervals, "").map_err(usage)?;
+        if self.mtbf < LIKELY_RESTART {
+            output::print_note(&format!(
+                "warning: --mtbf {mtbf} s is shorter than many restarts take: most of the time is lost; --mtbf {mtbf}m is \
+                 {mtbf} minutes",
+                mtbf = self.mtbf
+            ));
+        }
         if self.duration < self.mtbf {
             output::print_note(&format!(
                 "note: --duration {} s is shorter than --mtbf {} s: most runs will have no failure",

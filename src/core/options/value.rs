@@ -183,9 +183,16 @@ fn time(
     name: &'static str,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
     move |text| {
-        let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("", default)];
-        let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
-        let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+        let (number, unit) = text.split_at(text.find(|next: char| !next.is_ascii_digit()).unwrap_or(text.len()));
+        let seconds = match unit {
+            "" => Some(default),
+            "s" | "sec" | "secs" | "second" | "seconds" => Some(1),
+            "m" | "min" | "mins" | "minute" | "minutes" => Some(60),
+            "h" | "hour" | "hours" => Some(3600),
+            "d" | "day" | "days" => Some(86_400),
+            _ => None,
+        };
+        let time = seconds.and_then(|seconds| number.parse::<u64>().ok()?.checked_mul(seconds));
         let [shortest, longest] = [*range.start(), *range.end()].map(|limit| limit * default);
         time.filter(|time| (shortest..=longest).contains(time)).ok_or_else(|| {
             let [shortest, longest] = [shortest, longest].map(in_largest_unit);
@@ -210,7 +217,9 @@ mod tests {
     fn a_time_may_have_a_unit() {
         let parse = seconds(1..=7200);
         assert_eq!(["90", "90s", "5m", "2h"].map(&parse), [90, 90, 300, 7200].map(Ok));
-        for bad in ["", "m", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
+        assert_eq!(["30sec", "10min", "1hour", "2hours"].map(&parse), [30, 600, 3600, 7200].map(Ok));
+        assert_eq!(seconds(0..=200_000)("2days"), Ok(172_800));
+        for bad in ["", "m", "5 m", "5x", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
             let error = "choose a time from 1s to 2h, such as 90s, 5m or 2h; a number alone is seconds";
             assert_eq!(parse(bad), Err(error.to_owned()), "{bad}");
         }
