@@ -65,10 +65,12 @@ fn usage_error_names_the_option() {
                 tip: `--out FOLDER --resume` continues in FOLDER, which the interrupted command printed
             --hosts a:1,b:1 --max-minutes 0
                 error: invalid value '0' for '--max-minutes <MINUTES>': choose a time from 1m to 100000m, such as 90s, 5m or 2h; a number alone is minutes
-            --hosts a:1,b:1 --max-minutes 5min
-                error: invalid value '5min' for '--max-minutes <MINUTES>': choose a time from 1m to 100000m, such as 90s, 5m or 2h; a number alone is minutes
+            --hosts a:1,b:1 --max-minutes 5x
+                error: invalid value '5x' for '--max-minutes <MINUTES>': choose a time from 1m to 100000m, such as 90s, 5m or 2h; a number alone is minutes
             --hosts a:1,b:1 --resume --out DIR/none
                 error: --resume: DIR/none contains no accept.jsonl: omit --resume to start there
+            --hosts a:1,b:1 --resume --out results/goodput-4-hosts
+                error: --resume: results/goodput-4-hosts holds a result of `ringmark goodput`, not of `ringmark accept`: pass the --out of accept's first command
         "#]],
         |options| {
             let options = options.replace("DIR", &folder);

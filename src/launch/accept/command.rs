@@ -1,7 +1,7 @@
 //! `ringmark accept`: collects the facts, runs the rounds that the search asks for, and reports the verdict.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
@@ -10,7 +10,10 @@ use ringmark_core::accept::{
 };
 use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::dimension::DeviceKind;
+use ringmark_core::file::schema::kind_of;
+use ringmark_core::goodput::{self, GOODPUT};
 use ringmark_core::host::unix_time;
+use ringmark_core::manifest::Manifest;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -85,8 +88,68 @@ pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
         !(config.json.is_instead() && config.drain_list == Some(DrainList::Printed)),
         usage(anyhow!("--json and --drain-list both need the standard output: give one of them a file"))
     );
+    if !config.launch.dry_run {
+        // A missing worker is reported later than a folder of other hosts.
+        earlier(config)?;
+    }
     let launcher = Launcher::new(&config.launch, &[config.launch.hosts.full_case()])?;
     if config.launch.dry_run { print_plan(config, &launcher) } else { Acceptance { config, launcher }.run() }
+}
+
+/// Returns the journal to continue, if `--resume` is given. Rejects a folder that has one otherwise.
+fn earlier(config: &AcceptConfig) -> anyhow::Result<Option<Journal>> {
+    let AcceptConfig { out, resume, .. } = config;
+    let journal = Journal::find(out)?;
+    match (&journal, resume) {
+        (None, true) => Err(usage(without_journal(out))),
+        (Some(_), false) => Err(usage(anyhow!(
+            "--out {} already contains {JOURNAL}: add --resume to continue, or choose another folder",
+            out.display()
+        ))),
+        _ => journal.map(|journal| check_same(config, &journal).map(|()| journal)).transpose(),
+    }
+}
+
+/// Returns the error for a folder to resume that has no journal, with the command that wrote the folder.
+fn without_journal(out: &Path) -> anyhow::Error {
+    let of_sweep = || Manifest::find(out).ok().flatten().and_then(|manifest| manifest.command.into_iter().nth(1));
+    let is_goodput = kind_of(&out.join(GOODPUT)).as_deref() == Some(goodput::KIND);
+    let command = if is_goodput { Some("goodput".to_owned()) } else { of_sweep() };
+    match command {
+        Some(command) => anyhow!(
+            "--resume: {} holds a result of `ringmark {command}`, not of `ringmark accept`: pass the --out of accept's first \
+             command",
+            out.display()
+        ),
+        None => anyhow!("--resume: {} contains no {JOURNAL}: omit --resume to start there", out.display()),
+    }
+}
+
+/// Rejects a journal of other hosts or criteria.
+fn check_same(config: &AcceptConfig, earlier: &Journal) -> anyhow::Result<()> {
+    let AcceptConfig { out, criteria, .. } = config;
+    let named = |fleet: &[FleetHost]| compact_with_slots(fleet.iter().map(|host| (host.name.as_str(), host.ranks)));
+    let (before, now) = (named(&earlier.header.fleet), named(&fleet(config)));
+    ensure!(
+        before == now,
+        usage(anyhow!(
+            "--resume: {} is of --hosts {}, not of --hosts {}: use the same hosts in the same order, or another --out",
+            out.display(),
+            before,
+            now
+        ))
+    );
+    let switches =
+        |fleet: &[FleetHost]| -> Vec<Option<String>> { fleet.iter().map(|host| host.switch.clone()).collect() };
+    ensure!(
+        earlier.header.criteria == *criteria && switches(&earlier.header.fleet) == switches(&fleet(config)),
+        usage(anyhow!(
+            "--resume: {} has other criteria: use the --criteria, --reference and --switches of its first command, or \
+             another --out",
+            out.display()
+        ))
+    );
+    Ok(())
 }
 
 struct Acceptance<'a> {
@@ -100,7 +163,7 @@ impl Acceptance<'_> {
         let start = Instant::now();
         let printer = Printer { mark: "", to_error: json.is_instead() };
         let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
-        let earlier = self.earlier()?;
+        let earlier = earlier(self.config)?;
         time_lines(self.config).for_each(|line| printer.line(&line));
         let interrupt = Interrupt::install()?;
         let failed_copies =
@@ -133,46 +196,6 @@ impl Acceptance<'_> {
         lock.check_folder()?;
         let end = end.map_err(|error| self.with_advice(&error))?;
         self.report(&search, journal.journal(), end, &printer)
-    }
-
-    /// Returns the journal to continue, if `--resume` is given. Rejects a folder that has one otherwise.
-    fn earlier(&self) -> anyhow::Result<Option<Journal>> {
-        let AcceptConfig { out, resume, .. } = self.config;
-        let (earlier, out) = (Journal::find(out)?, out.display());
-        match (&earlier, resume) {
-            (None, true) => Err(usage(anyhow!("--resume: {out} contains no {JOURNAL}: omit --resume to start there"))),
-            (Some(_), false) => Err(usage(anyhow!(
-                "--out {out} already contains {JOURNAL}: add --resume to continue, or choose another folder"
-            ))),
-            _ => earlier.map(|earlier| self.check_same(&earlier).map(|()| earlier)).transpose(),
-        }
-    }
-
-    /// Rejects a journal of other hosts or criteria.
-    fn check_same(&self, earlier: &Journal) -> anyhow::Result<()> {
-        let AcceptConfig { out, criteria, .. } = self.config;
-        let named = |fleet: &[FleetHost]| compact_with_slots(fleet.iter().map(|host| (host.name.as_str(), host.ranks)));
-        let (before, now) = (named(&earlier.header.fleet), named(&fleet(self.config)));
-        ensure!(
-            before == now,
-            usage(anyhow!(
-                "--resume: {} is of --hosts {}, not of --hosts {}: use the same hosts in the same order, or another --out",
-                out.display(),
-                before,
-                now
-            ))
-        );
-        let switches =
-            |fleet: &[FleetHost]| -> Vec<Option<String>> { fleet.iter().map(|host| host.switch.clone()).collect() };
-        ensure!(
-            earlier.header.criteria == *criteria && switches(&earlier.header.fleet) == switches(&fleet(self.config)),
-            usage(anyhow!(
-                "--resume: {} has other criteria: use the --criteria, --reference and --switches of its first command, or \
-                 another --out",
-                out.display()
-            ))
-        );
-        Ok(())
     }
 
     fn collect_facts(&mut self, interrupt: &Interrupt, printer: &Printer) -> anyhow::Result<Facts> {
