@@ -261,10 +261,11 @@ fn unsupported_measurements_are_rejected() {
         "{stderr}"
     );
     let (status, _, stderr) = run(input(folder.path(), &absent, "").arg("--dry-run"));
-    let warning = "absent.rec does not exist on this machine\n";
+    let warning = "absent.rec does not exist on this machine: correct the path\n";
     assert!(status == Some(0) && stderr.starts_with("warning: --data: ") && stderr.ends_with(warning), "{stderr}");
+    let error = refused(&mut input(folder.path(), &absent, ""), 2);
+    assert!(error.ends_with(warning) && !folder.path().join("out").exists(), "{error}");
     for (data, options, message) in [
-        (&absent, "", "absent.rec cannot be opened"),
         (&data, "", "28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3"),
         (&data, "--augmentation crop", "which are used unchanged: omit --augmentation and --resize"),
     ] {
@@ -414,7 +415,7 @@ fn demand_is_compared_with_host_ceiling() {
 
     let empty = tempfile::tempdir().expect("a folder");
     let error = format!("{:#}", cli::launch::input::judge(empty.path()).err().expect("refused"));
-    expect!["--against DIR: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log"].assert_eq(&without_folder(&error));
+    expect!["--against DIR: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it contains no results of ringmark"].assert_eq(&without_folder(&error));
 }
 
 /// Runs that read images show the demand of a single device if it did not wait for them.

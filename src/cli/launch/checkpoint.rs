@@ -13,6 +13,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::axes::texts;
 use crate::cli::launch::config_file::ConfigFileOptions;
+use crate::cli::launch::data;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::launch::sweep::benchmarks::checkpoint::{self, CheckpointRun};
 use crate::launch::sweep::plan::reject_duplicates;
@@ -46,7 +47,7 @@ pub struct CheckpointOptions {
     #[command(flatten)]
     launch: LaunchOptions,
     /// Folder for logs and records: CASE/checkpoint.log and CASE/checkpoint.json [default: results/TIME_checkpoint]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Options passed to every rank.
     #[command(flatten)]
@@ -67,6 +68,13 @@ impl CheckpointOptions {
         reject_duplicates("--cases", &cases, "").map_err(usage)?;
         cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
         machine.check_binding(&launch, config.bind)?;
+        if !config.folder.is_dir() {
+            let missing = format!(
+                "--folder {} is not a folder on this machine: create it, or choose another",
+                config.folder.display()
+            );
+            data::check_here(&machine, &launch, missing)?;
+        }
         let mut filled_in = vec![Setting::derived("cases", texts(&cases))];
         filled_in.extend(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved::<CheckpointConfig>("checkpoint", &launch.hosts, filled_in);

@@ -18,8 +18,8 @@ pub(super) fn absolute(data: DataFiles) -> anyhow::Result<DataFiles> {
     data.try_map(|file| Ok(path::absolute(file)?))
 }
 
-/// Rejects files that contain no training data. The doctor reports missing files before a job starts; a dry run, which has
-/// no doctor, warns of them if all ranks would run on this machine. `option` is the option of `data`.
+/// Rejects files that contain no training data, and missing files if ranks run on this machine, of which a dry run only
+/// warns. The doctor reports files that other hosts lack before a job starts. `option` is the option of `data`.
 pub(super) fn check(
     option: &str,
     data: &DataFiles,
@@ -28,10 +28,11 @@ pub(super) fn check(
     launch: &LaunchConfig,
 ) -> anyhow::Result<()> {
     if let Some(missing) = data.paths().iter().find(|path| !path.exists()) {
-        if launch.dry_run && launch.hosts.all().iter().all(|host| machine.environment.is_here(&host.name)) {
-            output::print_note(&format!("warning: {option}: {} does not exist on this machine", missing.display()));
-        }
-        return Ok(());
+        return check_here(
+            machine,
+            launch,
+            format!("{option}: {} does not exist on this machine: correct the path", missing.display()),
+        );
     }
     let DataSource::Read(paths) = data.source() else { return Ok(()) };
     if let Some(result) = paths.iter().find(|path| path.join(MANIFEST).exists()) {
@@ -45,6 +46,18 @@ pub(super) fn check(
             .context(option.to_owned())
             .map_err(usage),
         false => Ok(()),
+    }
+}
+
+/// Rejects something that is `missing` on this machine if ranks run here; a dry run warns of it.
+pub(super) fn check_here(machine: &Machine, launch: &LaunchConfig, missing: String) -> anyhow::Result<()> {
+    match (machine.is_first_host(launch), launch.dry_run) {
+        (false, _) => Ok(()),
+        (true, true) => {
+            output::print_note(&format!("warning: {missing}"));
+            Ok(())
+        }
+        (true, false) => Err(usage(anyhow!(missing))),
     }
 }
 
