@@ -39,7 +39,7 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
     if !config.json.write(&checked)? {
         output::print(&checked.text())?;
     }
-    checked.failure().map_or(Ok(()), |failure| bail!("check of {} {failure}", config.folder.display()))
+    checked.failure().map_or(Ok(()), |failure| bail!("{failure}"))
 }
 
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {

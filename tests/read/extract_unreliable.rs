@@ -58,7 +58,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     let reliability_warnings = [
         "other processes used the hosts' cores: 1n1g 70.0 % of a".to_owned(),
         "impossible efficiency: 1n2g 222.2 %: the base was disturbed".to_owned(),
-        "runs vary by more than 10.0 % (CV): 1n4g 22.8 %".to_owned(),
+        "runs vary by more than 10.0 % (CV): 1n4g 22.8 %: end other programs, or measure longer: raise --iters and --runs".to_owned(),
     ];
     let fix = format!("stop other processes, then repeat: {resume} --repeat 1n1g,1n4g");
     assert!(table.contains(&format!("\n    fix: {fix}\n")), "{table}");

@@ -61,7 +61,7 @@ pub struct Check {
     /// The note that is a command against the findings, if there is one.
     #[serde(skip)]
     pub fix: Option<String>,
-    /// Cause of a failure in a few words, if there is one for all findings.
+    /// Causes of a failure in a few words, if they are known.
     #[serde(skip)]
     pub cause: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Check {
         let findings = reliability::reasons(warnings).into_iter().chain(own).collect();
         let fix = reliability::repetition(warnings);
         let notes = fix.iter().cloned().collect();
-        let cause = reliability::cause(warnings).map(str::to_owned);
+        let cause = Some(reliability::causes(warnings).join(", ")).filter(|causes| !causes.is_empty());
         Check { notes, fix, cause, ..Check::new(CheckName::Reliable, summary, findings) }
     }
 }

@@ -101,11 +101,31 @@ impl fmt::Display for ReliabilityWarning {
 
 /// Returns the most severe cause in a few words; `None` without a warning.
 pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
-    use ReliabilityKind::{
-        Corruption, Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Short, Spread, Unknown,
-        UnreliableBase, WarmRead,
+    let known = known_causes(warnings).next().map(|(_, text)| text);
+    let unknown = || warnings.iter().find(|warning| warning.kind == ReliabilityKind::Unknown);
+    known.or_else(|| unknown().map(|warning| warning.reason.as_str()))
+}
+
+/// Returns every cause in a few words, the most severe one first; a spread with its value if there is only one.
+pub fn causes(warnings: &[ReliabilityWarning]) -> Vec<String> {
+    let text = |(kind, text): (ReliabilityKind, &str)| {
+        let values: Vec<&str> =
+            warnings.iter().filter(|warning| warning.kind == kind).map(|warning| warning.value.as_str()).collect();
+        match (kind, &values[..]) {
+            (ReliabilityKind::Spread, [value]) if !value.is_empty() => format!("CV {value}"),
+            _ => text.to_owned(),
+        }
     };
-    // Causes that explain others come first.
+    let known: Vec<String> = known_causes(warnings).map(text).collect();
+    if known.is_empty() { cause(warnings).map(str::to_owned).into_iter().collect() } else { known }
+}
+
+/// Returns the known kinds of `warnings`, each in a few words; those that explain others come first.
+fn known_causes(warnings: &[ReliabilityWarning]) -> impl Iterator<Item = (ReliabilityKind, &'static str)> {
+    use ReliabilityKind::{
+        Corruption, Fault, ImpossibleEfficiency, OtherLoad, QuickProfile, SharedCores, Short, Spread, UnreliableBase,
+        WarmRead,
+    };
     let order = [
         (Fault, "injected fault"),
         (Corruption, "wrong values"),
@@ -118,9 +138,7 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
         (UnreliableBase, "unreliable base"),
         (WarmRead, "reads from memory"),
     ];
-    let known = order.into_iter().find(|(kind, _)| warnings.iter().any(|warning| warning.kind == *kind));
-    let unknown = || warnings.iter().find(|warning| warning.kind == Unknown).map(|warning| warning.reason.as_str());
-    known.map(|(_, text)| text).or_else(unknown)
+    order.into_iter().filter(|(kind, _)| warnings.iter().any(|warning| warning.kind == *kind))
 }
 
 /// Returns a sentence for each kind of warning, then the command that repeats all affected cases.
@@ -182,6 +200,9 @@ fn with_repeat(command: &str, cases: &str) -> String {
     }
 }
 
+/// Fix for a spread of the runs, besides a repetition.
+const SPREAD_FIX: &str = "end other programs, or measure longer: raise --iters and --runs";
+
 /// Merges all warnings of one kind into one sentence, or into one for each distinct reason.
 fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     let Some(first) = warnings.first() else { return Vec::new() };
@@ -201,7 +222,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     match first.kind {
         ReliabilityKind::OtherLoad => vec![format!("other processes used the hosts' cores: {subjects}")],
         ReliabilityKind::Spread => {
-            vec![format!("runs vary by more than {} (CV): {subjects}", percent(EXTREME_SPREAD))]
+            vec![format!("runs vary by more than {} (CV): {subjects}: {SPREAD_FIX}", percent(EXTREME_SPREAD))]
         }
         ReliabilityKind::SharedCores => vec![format!("{subjects}: {}: {}", first.reason, first.fix)],
         ReliabilityKind::ImpossibleEfficiency => {
@@ -432,7 +453,8 @@ mod tests {
             sentences(&warnings),
             [
                 "other processes used the hosts' cores: 1n1g and 1n2g 53.0 % of a",
-                "runs vary by more than 10.0 % (CV): 1n1g and 1n2g 35.0 %",
+                "runs vary by more than 10.0 % (CV): 1n1g and 1n2g 35.0 %: end other programs, or measure longer: raise \
+                 --iters and --runs",
                 "stop other processes, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
             ]
         );
@@ -440,6 +462,8 @@ mod tests {
         let of_table: Vec<ReliabilityWarning> = warnings.iter().map(|warning| warning.to("fp32")).collect();
         assert_eq!(reasons(&of_table).len(), 2, "the base of a table is named in it: {of_table:?}");
         assert_eq!(cause(&[]), None);
+        assert_eq!(causes(&warnings), ["busy machine", "runs vary too much", "unreliable base"]);
+        assert_eq!(causes(&[]), Vec::<String>::new());
         // A base without its own warning is named.
         let of_base = [base_warning(Case::SINGLE, &sweep_facts).to(cases[1])];
         let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];

@@ -5,7 +5,7 @@ use ringmark_core::number_text::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::checks::{Check, CheckState};
+use crate::read::analyze::checks::{Check, CheckName, CheckState};
 
 /// Version of the JSON format. Version 1 had another name for the check `reliable`.
 const SCHEMA: u32 = 2;
@@ -33,25 +33,35 @@ impl CheckedResult {
         CheckedResult { kind: "ringmark-check".to_owned(), schema: SCHEMA, folder, benchmark, is_passed, checks }
     }
 
-    /// Returns the checks that did not pass, and why: `failed: reliable; unknown: unedited (other load; no hashes)`; `None`
-    /// if every check passed.
+    /// Returns the checks that did not pass, and why: `FOLDER is not reliable: busy machine; is not known to be unedited: no
+    /// hashes of 4 finished runs`; `None` if every check passed.
     pub fn failure(&self) -> Option<String> {
-        let states = [(CheckState::Failed, "failed"), (CheckState::Unknown, "unknown")];
         let of_state = |wanted| self.checks.iter().filter(move |check| check.state == wanted);
-        let parts = states.into_iter().filter_map(|(state, word)| {
-            let names: Vec<String> = of_state(state).map(|check| check.name.to_string()).collect();
-            (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
+        let parts = [CheckState::Failed, CheckState::Unknown].into_iter().flat_map(of_state).map(|check| {
+            let cause = check.cause.iter().map(|cause| format!(": {cause}")).collect::<String>();
+            negation(check).to_owned() + &cause
         });
-        let names = Some(parts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())?;
-        let causes = states.into_iter().flat_map(|(state, _)| of_state(state));
-        let mut causes: Vec<&str> = causes.filter_map(|check| check.cause.as_deref()).collect();
-        causes.dedup();
-        Some(if causes.is_empty() { names } else { format!("{names} ({})", causes.join("; ")) })
+        let parts = parts.collect::<Vec<_>>().join("; ");
+        (!parts.is_empty()).then(|| format!("{} {parts}", self.folder))
     }
 
     /// Returns one line per check, followed by its findings and notes.
     pub fn text(&self) -> String {
         self.checks.iter().map(lines).collect()
+    }
+}
+
+/// Returns the outcome of a check that did not pass, as a predicate of the folder.
+fn negation(check: &Check) -> &'static str {
+    match (check.name, check.state == CheckState::Failed) {
+        (CheckName::Complete, true) => "is not complete",
+        (CheckName::Complete, false) => "is not known to be complete",
+        (CheckName::Unedited, true) => "is not unedited",
+        (CheckName::Unedited, false) => "is not known to be unedited",
+        (CheckName::Rules, true) => "does not follow the rules",
+        (CheckName::Rules, false) => "is not known to follow the rules",
+        (CheckName::Reliable, true) => "is not reliable",
+        (CheckName::Reliable, false) => "is not known to be reliable",
     }
 }
 
