@@ -37,13 +37,18 @@ fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
     let names: Vec<String> = failed.iter().map(|check| check["name"].as_str().expect("a name").to_owned()).collect();
     assert_eq!(answer["is_passed"] == true, names.is_empty());
     assert_eq!(status, Some(if names.is_empty() { 0 } else { 1 }), "{stderr}");
-    let named = |state: &str| -> Vec<&str> {
-        let checks = checks.iter().filter(|check| check["state"] == state);
-        checks.map(|check| check["name"].as_str().expect("a name")).collect()
-    };
-    for (state, words) in [("failed", " failed: "), ("unknown", " unknown: ")] {
-        let names = named(state).join(", ");
-        assert_eq!(stderr.contains(&format!("{words}{names}")), !names.is_empty(), "{stderr}");
+    for (name, failed, unknown) in [
+        ("complete", " is not complete", " is not known to be complete"),
+        ("unedited", " is not unedited", " is not known to be unedited"),
+        ("rules", " does not follow the rules", " is not known to follow the rules"),
+        ("reliable", " is not reliable", " is not known to be reliable"),
+    ] {
+        let has_state = |state: &str| checks.iter().any(|check| check["name"] == name && check["state"] == state);
+        assert_eq!(
+            [failed, unknown].map(|text| stderr.contains(text)),
+            ["failed", "unknown"].map(has_state),
+            "{stderr}"
+        );
     }
     let findings = failed.iter().flat_map(|check| check["findings"].as_array().expect("findings"));
     let findings: Vec<&str> = findings.map(|finding| finding.as_str().expect("a text")).collect();
@@ -204,6 +209,8 @@ fn folder_of_results_gets_the_typed_command() {
     copy("score/1n1g", "score/1n1g");
     copy("input", "input");
     copy("../goodput-4-hosts", "goodput");
+    // Files with the names of results.
+    copy("../../docs/schema", "schema");
     for (command, of_training, of_scoring, of_input) in [
         ("check", "check", "check", "check"),
         ("report", "report", "report", "report"),
@@ -220,6 +227,23 @@ fn folder_of_results_gets_the_typed_command() {
             )
         );
     }
+}
+
+#[test]
+fn folder_without_results_lists_its_files() {
+    let folder = Folder::new();
+    folder.write("README.md", "Other results.\n");
+    let error = || without_folder(&refused(ringmark("predict").arg(folder.path()), 1));
+    expect![[r#"
+        error: DIR/first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it contains no results of ringmark
+    "#]].assert_eq(&error());
+    folder.write("diff.json", r#"{"kind": "ringmark-diff", "schema": 1}"#);
+    folder.write("times.json", "[1, 2]\n");
+    expect![[r#"
+        error: DIR/first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; its JSON files are no runs:
+          diff.json: kind ringmark-diff
+          times.json: no file of ringmark
+    "#]].assert_eq(&error());
 }
 
 #[test]
@@ -551,7 +575,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     "#]]
     .assert_eq(&stdout);
     expect![[r#"
-        error: check of DIR/out unknown: unedited (no hashes of 4 finished runs)
+        error: DIR/out is not known to be unedited: no hashes of 4 finished runs
     "#]]
     .assert_eq(&without_folder(&stderr));
 }
@@ -560,7 +584,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
 fn committed_result_that_check_rejects_says_why() {
     let stderr = fails(ringmark("check").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/same-40-times")));
     expect![[r#"
-        error: check of ./results/same-40-times failed: reliable; unknown: unedited (busy machine; no hashes of 40 finished runs)
+        error: ./results/same-40-times is not reliable: busy machine; is not known to be unedited: no hashes of 40 finished runs
     "#]].assert_eq(&stderr.replace(env!("CARGO_MANIFEST_DIR"), "."));
 }
 

@@ -357,9 +357,9 @@ fn sides_without_common_cases_are_rejected() {
     let empty = Folder::new();
     let output = diff(empty.path(), test.path(), &[]);
     assert_eq!(output.status, 2);
-    expect![[r"
-        error: BASE: DIR/first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it contains no benchmark JSON either
-    "]].assert_eq(&without_folder(&output.stderr));
+    expect![[r#"
+        error: BASE: DIR/first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it contains no results of ringmark; it contains no benchmark JSON either
+    "#]].assert_eq(&without_folder(&output.stderr));
     let failed = sweep(&["1n1g"], 0.5, |run| run.end = None);
     let output = diff(failed.path(), test.path(), &[]);
     assert_eq!(output.status, 1);

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ringmark_core::accept::JOURNAL;
+use ringmark_core::accept::{JOURNAL, journal};
 use ringmark_core::benchmark::{BenchmarkKind, RECORDS, RecordFormat};
-use ringmark_core::goodput::GOODPUT;
+use ringmark_core::file::schema::kind_of;
+use ringmark_core::goodput::{self, GOODPUT};
 use ringmark_core::keyword_enum;
 use ringmark_core::shell;
 
@@ -66,7 +67,9 @@ fn results_below(root: &Path, levels: u32) -> Vec<(Option<BenchmarkKind>, PathBu
         {
             found.find_benchmarks(&folder);
             vec![(Some(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train)), folder)]
-        } else if let Some(format) = record_below(&folder, RecordFormat::has_file) {
+        } else if let Some(format) = record_below(&folder, |format, file| {
+            format.has_file(file) && kind_of(&folder.join(file)).as_deref() == Some(format.kind)
+        }) {
             vec![(Some(format.benchmark), folder)]
         } else if reported_only(&folder).is_some() {
             vec![(None, folder)]
@@ -87,10 +90,33 @@ fn record_below(root: &Path, is_of: impl Fn(&RecordFormat, &Path) -> bool) -> Op
 
 /// Returns the command that wrote a result which only `ringmark report` reads.
 pub(super) fn reported_only(root: &Path) -> Option<&'static str> {
-    [(GOODPUT, "goodput"), (JOURNAL, "accept")]
+    [(GOODPUT, goodput::KIND, "goodput"), (JOURNAL, journal::KIND, "accept")]
         .into_iter()
-        .find(|(file, _)| root.join(file).is_file())
-        .map(|(_, it)| it)
+        .find(|(file, kind, _)| kind_of(&root.join(file)).as_deref() == Some(kind))
+        .map(|(.., command)| command)
+}
+
+/// Lists the JSON files in a folder, each with the kind in its header.
+fn other_files(root: &Path) -> String {
+    let files: Vec<PathBuf> = files_below(root, 0).into_iter().filter(|file| is_json(file)).collect();
+    let line = |file: &PathBuf| {
+        let kind = kind_of(file).map_or_else(|| "no file of ringmark".to_owned(), |kind| format!("kind {kind}"));
+        format!("\n  {}: {kind}", below(root, file).display())
+    };
+    let more = files.len().saturating_sub(MAX_RESULTS);
+    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+    match files.is_empty() {
+        true => "; it contains no results of ringmark".to_owned(),
+        false => {
+            "; its JSON files are no runs:".to_owned()
+                + &files.iter().take(MAX_RESULTS).map(line).collect::<String>()
+                + &more
+        }
+    }
+}
+
+fn is_json(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "json" || ending == "jsonl")
 }
 
 /// Suggests the intended folder if this one contains no runs.
@@ -105,5 +131,8 @@ pub(super) fn hint(root: &Path, problems: &[Problem], reader: Reader) -> String 
     if let Some(folder) = record_below(root, has_name).and_then(|format| format.folder.as_ref()) {
         return format!("; it contains {}", folder.description);
     }
-    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+    match problems {
+        [] => other_files(root),
+        problems => problems.iter().map(|problem| format!("\n  {problem}")).collect(),
+    }
 }
