@@ -626,9 +626,9 @@ fn unmeasured_levels_are_not_predicted() {
     let (status, stdout, stderr) = run(&mut command(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]));
     assert_eq!(status, Some(1));
     assert!(stdout.contains(" measured\n"), "what can be said is said: {stdout}");
-    expect![[r"
-        error: 2n4g, 8n4g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
-    "]].assert_eq(&stderr);
+    expect![[r#"
+        error: 2n4g, 8n4g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; cases of one machine can only be measured; on two hosts, measure: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
+    "#]].assert_eq(&stderr);
 
     // The explanation is of most use without an answer.
     let (status, stdout, _) = run(&mut command(Some(&sweep.path()), &["--cases", "2n4g", "--explain"]));

@@ -194,9 +194,9 @@ fn hybrid_shards_need_one_host_and_several() {
     expect![[r"
         error: 8n2g cannot be predicted: 1n2g was not measured, and only one host shows the exchange inside a host, which does not grow with the number of hosts; measure: ringmark sweep --cases 1n2g --batch-size 4 --dtype fp32 --strategy hsdp
     "]].assert_eq(&refusal(&["1n1g", "2n2g", "4n2g"]));
-    expect![[r"
-        error: 8n2g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n2g --batch-size 4 --dtype fp32 --strategy hsdp --hosts HOST1:2,HOST2:2
-    "]].assert_eq(&refusal(&["1n1g", "1n2g"]));
+    expect![[r#"
+        error: 8n2g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; cases of one machine can only be measured; on two hosts, measure: ringmark sweep --cases 2n2g --batch-size 4 --dtype fp32 --strategy hsdp --hosts HOST1:2,HOST2:2
+    "#]].assert_eq(&refusal(&["1n1g", "1n2g"]));
     let evidence = evidence(&cluster.sweep(&["1n2g", "2n2g"], 1), Strategy::Hsdp);
     let efficiency = predict(&evidence, "4n2g".parse().expect("a case")).expect("one host and several").efficiency;
     assert!(evidence.base.nodes == 1 && efficiency.high < 1.0, "{efficiency:?} over {}", evidence.base);

@@ -40,7 +40,11 @@ impl Outlook {
         }
         let sentence = |(refusal, cases): (&Refusal, Vec<Case>)| {
             let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-            format!("{} cannot be predicted: {}; measure: {}", cases.join(", "), refusal.why, refusal.command)
+            let measure = match refusal.case.nodes > 1 && self.evidence.cases.iter().all(|it| it.case.nodes == 1) {
+                true => "cases of one machine can only be measured; on two hosts, measure",
+                false => "measure",
+            };
+            format!("{} cannot be predicted: {}; {measure}: {}", cases.join(", "), refusal.why, refusal.command)
         };
         reasons.into_iter().map(sentence).collect()
     }
