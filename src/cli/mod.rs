@@ -18,14 +18,16 @@ pub mod read;
 pub mod schema;
 pub mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmark_core::dimension::Model;
 use ringmark_core::options::help;
-use ringmark_core::options::migration_hints::{self, MigrationHint};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::options::migration_hints::{self, MigrationHint, letters};
+use ringmark_core::shell;
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::accept::AcceptOptions;
@@ -46,6 +48,7 @@ use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
 use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
 use crate::launch::sweep::{alternate, goodput, live};
+use crate::output;
 use crate::read::diff::DiffConfig;
 
 const EXAMPLES: &str = "\
@@ -81,7 +84,9 @@ impl Cli {
     /// Parses the arguments and the options file; exits if help is requested or if parsing fails.
     pub fn read() -> Cli {
         let program = Cli::program();
-        if let Some(arguments) = config_file::inherit(&program, &typed_arguments()) {
+        let with_long_names = with_long_out(&program, &typed_arguments());
+        let typed = with_long_names.clone().unwrap_or_else(typed_arguments);
+        if let Some(arguments) = config_file::inherit(&program, &typed).or(with_long_names) {
             environment::set_arguments(arguments);
         }
         let arguments = config_file::expand(
@@ -94,6 +99,28 @@ impl Cli {
     }
 }
 
+/// Replaces `-o` by `--out` for commands in which it is its short form: manifests and messages contain commands, and their
+/// readers look for `--out`. `None` if nothing is replaced.
+fn with_long_out(program: &clap::Command, typed: &[OsString]) -> Option<Vec<OsString>> {
+    let command = program.find_subcommand(typed.get(1)?)?;
+    command.get_arguments().find(|option| option.get_id() == "out" && option.get_short() == Some('o'))?;
+    let (own, _) = shell::split_program(typed);
+    let long = |(index, word): (usize, &OsString)| {
+        let value = word.to_str()?.strip_prefix("-o")?;
+        // The value may itself be an option, of another program.
+        let is_value = typed[index - 1] == "--launcher-args" || index < 2;
+        (!is_value).then(|| match value.strip_prefix('=').unwrap_or(value) {
+            "" => OsString::from("--out"),
+            value => OsString::from(format!("--out={value}")),
+        })
+    };
+    let replaced: Vec<Option<OsString>> = own.iter().enumerate().skip(1).map(long).collect();
+    replaced.iter().any(Option::is_some).then(|| {
+        let words = replaced.into_iter().zip(&own[1..]).map(|(long, word)| long.unwrap_or_else(|| word.clone()));
+        typed[..1].iter().cloned().chain(words).chain(typed[own.len()..].iter().cloned()).collect()
+    })
+}
+
 /// Maximum number of wrong options that are reported together.
 const MAX_ERRORS: usize = 8;
 
@@ -102,8 +129,12 @@ fn parse(program: &clap::Command, mut arguments: Vec<OsString>) -> Result<Cli, V
     let mut errors = Vec::new();
     loop {
         let matches = program.clone().try_get_matches_from(&arguments);
+        let notes = matches.as_ref().map_or_else(|_| Vec::new(), |matches| notes_on_aliases(program, matches));
         let error = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
-            Ok(cli) if errors.is_empty() => return Ok(cli),
+            Ok(cli) if errors.is_empty() => {
+                notes.iter().for_each(|note| output::print_note(note));
+                return Ok(cli);
+            }
             Ok(_) => return Err(errors),
             Err(error) => error,
         };
@@ -117,6 +148,27 @@ fn parse(program: &clap::Command, mut arguments: Vec<OsString>) -> Result<Cli, V
             _ => return Err(errors),
         }
     }
+}
+
+/// Returns a note for each typed value of a command that starts jobs if it is another name of a keyword.
+fn notes_on_aliases(program: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let of_command = || {
+        let (name, matches) = matches.subcommand()?;
+        let starts_jobs = name == "goodput" || launch::Benchmark::has_subcommand(name);
+        Some((program.find_subcommand(name).filter(|_| starts_jobs)?, matches))
+    };
+    let Some((command, matches)) = of_command() else { return Vec::new() };
+    let note = |option: &Arg| {
+        let name = option.get_long()?;
+        let values = matches.get_raw(option.get_id().as_str())?.filter_map(OsStr::to_str);
+        let keywords = option.get_possible_values();
+        let keyword = |value: &str| keywords.iter().find(|keyword| keyword.matches(value, false));
+        let read = values.filter_map(|value| Some((value, keyword(value)?.get_name())));
+        let aliases = read.filter(|(value, keyword)| letters(value) != letters(keyword));
+        let notes = aliases.map(|(value, keyword)| format!("note: --{name} {value} is read as {keyword}"));
+        Some(notes.collect::<Vec<_>>())
+    };
+    command.get_arguments().filter_map(note).flatten().collect()
 }
 
 /// Returns `arguments` without the option that caused `error` and its value; `None` for an error of another kind.
@@ -156,7 +208,10 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
             &[migration_hints::BANDWIDTH_HINTS, migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
         Some("pack") => &[migration_hints::PACK_HINTS],
-        Some(command) if command == "goodput" || launch::Benchmark::has_subcommand(command) => {
+        Some("checkpoint") => {
+            &[migration_hints::CHECKPOINT_HINTS, migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
+        }
+        Some(command) if ["goodput", "alternate"].contains(&command) || launch::Benchmark::has_subcommand(command) => {
             &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
         Some("doctor" | "accept") => {
@@ -166,19 +221,44 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
         _ => &[migration_hints::READER_HINTS],
     };
     let mut error = migration_hints::with_hint::<Model>(error, hints, typed);
-    let tip = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(word)) => match word.parse::<Model>() {
+    if error.get(ContextKind::Suggested).is_some() {
+        return error;
+    }
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    let tip = match (error.kind(), word(ContextKind::InvalidArg), word(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::UnknownArgument, Some(word), _) => match word.parse::<Model>() {
             Ok(model) => Some(format!("`--model {model}`")),
             Err(_) if word.starts_with('-') => None,
             Err(_) => takes_out(typed).then(|| format!("`--out {word}` if this is the folder for the results")),
         },
+        (ErrorKind::InvalidSubcommand, _, Some(word)) => {
+            word.parse::<Model>().ok().map(|model| format!("`ringmark sweep --model {model}`"))
+        }
+        (ErrorKind::InvalidValue, Some(option), _) if option.starts_with("--model") => Some(networks()),
         _ => None,
     };
-    let is_answered = error.get(ContextKind::Suggested).is_some();
-    if let (Some(tip), ErrorKind::UnknownArgument, false) = (tip, error.kind(), is_answered) {
+    if let Some(tip) = tip {
+        error.remove(ContextKind::ValidValue);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     error
+}
+
+/// Lists ringmark's networks in several lines, as a tip.
+fn networks() -> String {
+    const WIDTH: usize = 100;
+    let (mut text, mut width) = ("the networks are".to_owned(), 0);
+    for network in Model::ALL.iter().filter(|model| model.is_built_in()) {
+        let keyword = network.keyword();
+        (width, text) = match width + keyword.len() > WIDTH {
+            true => (keyword.len(), format!("{text}\n       {keyword},")),
+            false => (width + keyword.len() + 2, format!("{text} {keyword},")),
+        };
+    }
+    text.trim_end_matches(',').to_owned()
 }
 
 /// Returns true for a command that writes a folder of results and takes no word without an option.
@@ -278,6 +358,8 @@ pub struct RunWithParentOptions {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     /// Returns the commands in the examples: lines that start with the program's name, possibly after another program.
@@ -287,6 +369,57 @@ mod tests {
             let end = [" | ", " > ", " && "].iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
             line[..end].find("ringmark ").map(|start| &line[start..end])
         })
+    }
+
+    #[test]
+    fn short_out_is_replaced_where_it_means_a_folder() {
+        let program = Cli::program();
+        let of = |line: &str| {
+            let typed: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let words = with_long_out(&program, &typed)?;
+            Some(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+        };
+        for (line, long) in [
+            ("ringmark sweep -o a --resume", Some("ringmark sweep --out a --resume")),
+            ("ringmark score -oa", Some("ringmark score --out=a")),
+            ("ringmark run -o=a -- mpirun -o b", Some("ringmark run --out=a -- mpirun -o b")),
+            ("ringmark sweep --launcher-args -o --out a", None),
+            ("ringmark bandwidth -o sum", None),
+            ("ringmark -o", None),
+            ("ringmark", None),
+        ] {
+            assert_eq!(of(line).as_deref(), long, "{line}");
+        }
+        for command in program.get_subcommands().filter(|command| command.get_name() != "bandwidth") {
+            let out = command.get_arguments().find(|option| option.get_id() == "out");
+            assert!(out.is_none_or(|out| out.get_short() == Some('o')), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn other_names_of_values_are_noted() {
+        let program = Cli::program();
+        let notes = |line: &str| {
+            let matches = program.clone().try_get_matches_from(line.split(' ')).expect(line);
+            notes_on_aliases(&program, &matches).join("\n") + "\n"
+        };
+        let lines = [
+            "ringmark sweep --dtype amp --launcher ssh --strategies horovod,zero-3 --model resnet50",
+            "ringmark sweep --dtype fp16 --launcher mpirun --strategy allreduce",
+            "ringmark goodput --mtbf 10m --dtype amp",
+            "ringmark report x --format md",
+        ];
+        expect![[r#"
+            note: --launcher ssh is read as mpirun
+            note: --strategies horovod is read as all-reduce
+            note: --strategies zero-3 is read as fsdp
+            note: --model resnet50 is read as resnet50_v1b
+            note: --dtype amp is read as fp16
+
+            note: --dtype amp is read as fp16
+
+        "#]]
+        .assert_eq(&lines.map(notes).concat());
     }
 
     #[test]

@@ -211,7 +211,8 @@ fn unsupported_measurements_are_rejected() {
     let missing = usage("checkpoint --folder ckpt");
     expect![[r#"
         error: --folder DIR/ckpt is not a folder on this machine: create it, or choose another
-    "#]].assert_eq(&without_folder(&missing));
+    "#]]
+    .assert_eq(&without_folder(&missing));
     assert!(!folder.path().join("results").exists());
     let missing = refused(&mut by_hand(1, folder.path(), "--size 4096"), 1);
     expect!["error: --folder DIR/ckpt is not a folder on this host: create it on every host"]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use expect_test::expect;
 use ringmark_core::options::migration_hints::{
-    BANDWIDTH_HINTS, COMMON_HINTS, HOST_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
+    BANDWIDTH_HINTS, CHECKPOINT_HINTS, COMMON_HINTS, HOST_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
 };
 
 use crate::support::golden::assert_golden;
@@ -53,6 +53,7 @@ fn known() -> BTreeSet<String> {
         "sweep",
         "score",
         "bandwidth",
+        "checkpoint",
         "input",
         "extract",
         "report",
@@ -74,6 +75,7 @@ fn every_suggested_option_exists() {
     let (known, rows) = (known(), rows());
     let hints = [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, READER_HINTS, HOST_HINTS, COMMON_HINTS]
         .into_iter()
+        .chain([CHECKPOINT_HINTS])
         .flatten();
     // Options passed on to mpirun are not ours.
     let ours = hints.map(|hint| hint.ours).filter(|ours| !ours.contains("mpirun -np"));
@@ -267,6 +269,33 @@ fn options_of_other_programs_get_one_line() {
         "nccl-tests",
         "trian",
         "status",
+        "resnet18",
+        "drain",
+        "sweep --steps 5",
+        "sweep --num-iters 100",
+        "score --num-iters 5",
+        "sweep --model resnet51",
+        "sweep --model foo",
+        "sweep --device cuda:0",
+        "sweep --device rocm",
+        "sweep --launcher torchrun",
+        "sweep --repeat 5",
+        "sweep --sync-bn",
+        "sweep --csv",
+        "sweep --export-json x.json",
+        "bandwidth --export-json x.json",
+        "diff a b --export-json x.json",
+        "sweep --quiet",
+        "score --benchmark 1",
+        "score --data-dir imgs",
+        "score --epochs 3",
+        "checkpoint --dir /scratch",
+        "bandwidth -o results/x",
+        "diff a b --noise 0.02",
+        "diff a b --noise 0.5",
+        "alternate",
+        "alternate --warmup-steps 3",
+        "sweep --hosts node[01-64]\t8",
     ];
     let tips: String = lines.map(|line| format!("{line}\n    {}\n", tip(line))).concat();
     assert_golden("tips.txt", &tips);

@@ -50,7 +50,7 @@ pub struct AcceptOptions {
     #[command(flatten)]
     jobs: JobOptions,
     /// Folder for the journal, the verdict, and the logs and records of all jobs [default: results/TIME_accept]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Continue the run in --out
     ///

@@ -25,14 +25,14 @@ Exit status 1: a command failed, or the results cannot be compared; 2: a usage e
 const COMMANDS: [&str; 3] = ["sweep", "run", "score"];
 
 /// Options of these commands that each round sets.
-const OWN_OPTIONS: [&str; 3] = ["--out", "--runs", "--resume"];
+const OWN_OPTIONS: [&str; 4] = ["--out", "-o", "--runs", "--resume"];
 
 /// Options of `ringmark alternate`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AlternateOptions {
     /// Commands in quotes: sweep, run or score with their options, except --out, --runs and --resume
-    #[arg(value_name = "COMMAND", required = true, num_args = 2..)]
+    #[arg(value_name = "COMMAND", required = true, num_args = 1..)]
     commands: Vec<String>,
     /// Names of the commands, in their order [default: a,b,..]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
@@ -41,7 +41,7 @@ pub struct AlternateOptions {
     #[arg(long, value_name = "N", default_value = "5", value_parser = number(1..=1000_u32))]
     runs: u32,
     /// Folder of the results, with a folder for each command [default: results/TIME_alternate]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Continue the rounds in --out
     #[arg(long, requires = "out")]
@@ -53,6 +53,13 @@ impl AlternateOptions {
     pub fn into_config(self) -> anyhow::Result<AlternateConfig> {
         let commands: Vec<_> =
             self.commands.iter().map(|text| command(text)).collect::<Result<_, _>>().map_err(usage)?;
+        ensure!(
+            commands.len() > 1,
+            usage(anyhow!(
+                "alternate compares several commands, but there is only one: add another in quotes, as in ringmark alternate \
+                 'sweep --layout nchw' 'sweep --layout nhwc'"
+            ))
+        );
         let names = if self.names.is_empty() {
             ('a'..='z').take(commands.len()).map(String::from).collect()
         } else {

@@ -76,7 +76,7 @@ pub struct AxesOptions {
     /// Folder for logs and records [default: results/TIME_..]
     ///
     /// Default: results/TIME_bBATCH_DTYPE; other benchmarks: results/TIME_BENCHMARK_bBATCH_DTYPE.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Resume the sweep in --out: run missing, failed and newly requested runs. Fails if options, program or devices
     /// have changed

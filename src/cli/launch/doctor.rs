@@ -43,7 +43,7 @@ pub struct DoctorOptions {
     /// Folder for results; checks its free space
     ///
     /// Also checks that the first host has this folder.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Training data that every host must have
     ///

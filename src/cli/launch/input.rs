@@ -42,7 +42,7 @@ pub struct InputOptions {
     #[command(flatten)]
     launch: LaunchOptions,
     /// Folder for input.log and input.json [default: results/TIME_input]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Compare with the demand of this training result
     ///

@@ -78,6 +78,11 @@ keyword_enum!(
 );
 
 impl Model {
+    /// Returns true for a network of ringmark, false for one that stands for those of other programs.
+    pub fn is_built_in(self) -> bool {
+        !matches!(self, Model::OtherImages | Model::OtherTokens)
+    }
+
     /// Returns the properties of this network.
     pub fn facts(self) -> &'static ModelFacts {
         &FACTS[self as usize]

@@ -8,14 +8,17 @@ use std::path::Path;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::number_text::count;
 use crate::options::keyword_enum::KeywordEnum;
+use crate::shell;
 
 /// Options or commands of other programs with one meaning, and ringmark's equivalent.
 #[derive(Debug)]
 pub struct MigrationHint {
     /// Words as typed.
     pub words: &'static [&'static str],
-    /// Replacement to type; `{}` stands for the number or size that was typed.
+    /// Replacement to type; `{}` stands for the number or size that was typed, `{FILES}` and others for the typed value,
+    /// or for the word in the braces without one.
     pub ours: &'static str,
 }
 
@@ -74,9 +77,12 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "-f" => "`--hostfile FILE` lists the hosts",
     "--overwrite" | "--force"
         => "not supported: choose another `--out FOLDER`; `--resume` continues the sweep in a folder",
-    "--json"
+    "--json" | "--export-json"
         => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
             PyTorch's diff.py",
+    "--csv" | "--export-csv" => "`ringmark extract FOLDER --format csv` exports the figures",
+    "--markdown" | "--export-markdown" => "`ringmark report FOLDER --format markdown` prints the tables",
+    "-q" | "--quiet" | "--silent" => "redirect it: `> /dev/null`; the logs in `--out FOLDER` and the exit status remain",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
     "-s" => "`--servers {}` is the number of server processes of a kv-store",
     "--partition" | "--account" | "-A" | "--qos" | "--gres" | "--exclusive" | "--time" | "--job-name" | "-J" | "-t"
@@ -103,9 +109,9 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--recompute-granularity" | "--recompute-activations" | "--activation_checkpoint.mode" | "--activation-checkpointing"
         | "--activation-checkpoint.mode" | "--gradient_checkpointing" | "--gradient-checkpointing"
         => "`--recompute block` computes the activations of each block again in backward",
-    "-o" | "--output" | "--output-dir" | "--outdir" | "--out-dir" | "--output-filename" | "--log-dir" | "--save-dir"
+    "--output" | "--output-dir" | "--outdir" | "--out-dir" | "--output-filename" | "--log-dir" | "--save-dir"
         | "--work-dir"
-        => "`--out FOLDER` is for logs and records",
+        => "`--out {FOLDER}` is for logs and records",
     "--kvstore"
         => "`--strategy NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects where gradients are \
             summed and weights updated",
@@ -130,7 +136,7 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "--min-bytes" => "`-b {}` is the smallest message",
     "--max-bytes" => "`-e {}` is the largest message",
     "--algo" | "--proto" => "`--nccl-algo NAME` selects the algorithm; NCCL_PROTO reaches every rank",
-    "--csv" => "`--json FILE`",
+    "--csv" | "--export-json" => "`--json {FILE}`",
     "--operation" | "--operations" | "--ops" => "`--op all_reduce`, or several as `--op all_gather,reduce_scatter`",
     "-g" | "--ngpus" => "there is one rank per GPU; `--cases 1n{}g` selects {} ranks",
     "-t" | "--nthreads"
@@ -147,6 +153,12 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
+/// Hints for `ringmark checkpoint`.
+pub const CHECKPOINT_HINTS: &[MigrationHint] = hints![
+    "--dir" | "--directory" | "--path" | "--target" | "--checkpoint-dir"
+        => "`--folder {FOLDER}` is for the checkpoints, `--out` for logs and records",
+];
+
 /// Hints for `ringmark pack`, for users of MXNet's im2rec.py.
 pub const PACK_HINTS: &[MigrationHint] = hints![
     "--recursive" => "not needed: every folder in FOLDER is a class, with all files below it",
@@ -155,6 +167,9 @@ pub const PACK_HINTS: &[MigrationHint] = hints![
     "--exts" | "--chunks" | "--train-ratio" | "--test-ratio"
         => "`--list FILE.lst` packs the images of your own list, in its order",
 ];
+
+/// Hint for the number of iterations that are not measured.
+const WARMUP: &str = "`--warmup {N}`";
 
 /// Hints for both programs.
 pub const COMMON_HINTS: &[MigrationHint] = hints![
@@ -174,13 +189,13 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--autotune-warmup-samples" | "--autotune-steps-per-sample" | "--autotune-bayes-opt-max-samples"
         | "--autotune-gaussian-process-noise"
         => "not needed: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
-    "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
+    "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => WARMUP,
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
         | "--max-steps" | "--max_iters" | "--max-iters" | "--train-iters" | "--training.steps"
         | "--iter-num" | "--num-iterations" | "--iterations"
-        => "`--iters N`: every iteration is timed",
-    "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
-    "--learning-rate" => "`--lr RATE`",
+        => "`--iters N`, of which `ringmark sweep` does not measure the first `--warmup N`",
+    "--trials" | "--repeats" | "--repetitions" => "`--runs {N}`",
+    "--learning-rate" => "`--lr {RATE}`",
     "--optimizer" => "`--optimizer NAME` of `ringmark sweep` and `bandwidth`; inference does not update weights",
     "--compression" => "`--gradient-compression fp16`, or another keyword",
     "--threads" | "--num-workers" | "--workers" | "-j"
@@ -218,7 +233,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--gradient-predivide-factor" => "not supported: the sum is divided by the number of ranks",
     "--val-batch-size" | "--test-batch-size" | "--val-batch-size-per-device"
         => "not supported: validation uses the batch size of training",
-    "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
+    "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data" | "--benchmark"
         => "not needed: data are synthetic unless `--data FILES` is given",
     "--mixed-precision" | "--precision" | "--data-type" => "`--dtype bf16`, or `fp16`, `tf32`, `fp32`",
     "--channels-last" | "--channel-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
@@ -245,6 +260,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--count" => "`--runs N`",
     "--variable-update" => "`--strategy NAME` selects how gradients are summed and weights updated",
     "--all-reduce-spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
+    "--sync-bn" | "--sync-batchnorm" | "--sync-batch-norm" | "--syncbn" | "--use-sync-bn"
+        => "not supported: batch normalization uses the samples of its rank",
     "--num-classes" => "not supported: every network has 1000 classes",
     "--launcher" | "--standalone" | "--local-rank" | "--node-rank" | "--rank" | "--machine-rank"
         => "not needed: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
@@ -252,11 +269,13 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--gpu" | "--cuda" => "`--device cuda`",
     "--gloo" | "--mpi" | "--nccl" => "`--backend nccl`, `mpi` or `shared-memory` chooses how gradients are summed",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
-    "--data-dir" | "--dataset" | "--data-path" | "--train-dir" | "--use-rec" | "--rec-train" | "--rec-train-idx"
-        | "--data-train" | "--train-data-dir"
-        => "`--data FILE` of `ringmark sweep`: .rec files, a folder of classes, or token files (.bin)",
-    "--rec-val" | "--rec-val-idx" | "--data-val" | "--val-data-dir" => "`--validate FILE` of `ringmark sweep`",
-    "--num-epochs" | "--num-epoch" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
+    "--data-dir" | "--dataset" | "--data-path" | "--train-dir" | "--rec-train" | "--data-train" | "--train-data-dir"
+        => "`--data {FILES}` of `ringmark sweep`: .rec files, a folder of classes, or token files (.bin)",
+    "--use-rec" | "--rec-train-idx"
+        => "`--data FILES` of `ringmark sweep`: .rec files, a folder of classes, or token files (.bin)",
+    "--rec-val" | "--data-val" | "--val-data-dir" => "`--validate {FILES}` of `ringmark sweep`",
+    "--rec-val-idx" => "`--validate FILES` of `ringmark sweep`",
+    "--num-epochs" | "--num-epoch" | "--epochs" => "`--epochs {N}` of `ringmark sweep`, with `--data`",
     "--distributed-backend" | "--dist-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
@@ -278,6 +297,7 @@ pub const COMMANDS: &[MigrationHint] = hints![
     "init" | "config" => "`ringmark sweep --dry-run --save-config sweep.toml` writes a file of options",
     "resume" => "`ringmark sweep --out FOLDER --resume`",
     "info" | "env" | "devices" | "collect-env" | "diagnose" => "`ringmark doctor` prints what works on each host",
+    "drain" | "undrain" => "`ringmark accept --drain-list` lists the hosts to drain",
     "export" => "`ringmark extract FOLDER --format NAME`",
     "validate" | "verify" => "`ringmark check FOLDER`",
     "version" => "`ringmark --version`",
@@ -289,7 +309,8 @@ pub const LAUNCHER_COMMANDS: [&str; 6] = ["sweep", "doctor", "extract", "report"
 /// Hints for commands that read results, or that show hosts and running sweeps.
 pub const READER_HINTS: &[MigrationHint] = hints![
     "--out" | "--folder" | "--dir" => "pass the folder without an option, as in `ringmark watch FOLDER`",
-    "--output" | "--output-dir" | "--output-file" => "`--out PATH`",
+    "--output" | "--output-dir" | "--output-file" => "`--out {PATH}`",
+    "--export-json" => "`--json {FILE}`",
     "--csv" => "`--format csv` of `ringmark extract`; `--json` everywhere",
     "--markdown" | "--md" => "`--format markdown`",
     "--html" | "--svg" => "`-o report.html` or `-o scaling.svg` of `ringmark report`",
@@ -328,6 +349,10 @@ const MISSING_ARGUMENTS: &[(&str, &str)] = &[
     ("report", "pass the --out of a sweep: `ringmark report results/first -o report.html`"),
     ("predict", "pass the --out of a sweep of several cases: `ringmark predict results/rack7 --cases 16n8g`"),
     ("diff", "pass two results: `ringmark diff results/before results/after`"),
+    (
+        "alternate",
+        "give two commands or more, each in quotes: `ringmark alternate 'sweep --layout nchw' 'sweep --layout nhwc'`",
+    ),
     ("pack", "`ringmark pack FOLDER train.rec` packs the images in FOLDER"),
 ];
 
@@ -364,8 +389,24 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--strategy", &["zero0", "zerostage0", "noshard"], "`--strategy ddp`"),
     ("--strategy", &["hybridshard", "hsdp"], "`--strategy hsdp`"),
     ("--strategy", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
-    ("--launcher", &["pdsh", "openmpi", "mpich", "mvapich", "impi", "ssh"], "`--launcher mpirun`, the default"),
-    ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
+    (
+        "--launcher",
+        &[
+            "pdsh",
+            "openmpi",
+            "mpich",
+            "mvapich",
+            "impi",
+            "torchrun",
+            "horovod",
+            "horovodrun",
+            "deepspeed",
+            "accelerate",
+        ],
+        "`--launcher mpirun`, the default",
+    ),
+    ("--device", &["gpu", "nvidia", "0"], "`--device cuda`"),
+    ("--device", &["rocm", "hip", "amd", "mps", "metal", "xpu"], "not supported: use cuda (GPUs of NVIDIA) or cpu"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
     (
@@ -427,7 +468,7 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
         // clap names only the first letter of `-np`.
         error.insert(ContextKind::InvalidArg, ContextValue::String(word.clone()));
     }
-    let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word(&error, typed).filter(|_| !is_own));
+    let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word::<M>(&error, typed).filter(|_| !is_own));
     let own = own.or_else(|| hint_for_combination(&error, typed).map(str::to_owned));
     if own.is_some() {
         // The hint replaces clap's list of values.
@@ -569,7 +610,7 @@ fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'stati
         ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--resume") && is_typed("--repeat") => {
             Some("`--out FOLDER --resume --repeat CASE` repeats the runs of a case of the sweep in FOLDER")
         }
-        ErrorKind::MissingRequiredArgument => {
+        ErrorKind::MissingRequiredArgument | ErrorKind::TooFewValues => {
             let command = typed.get(1)?;
             MISSING_ARGUMENTS.iter().find(|(name, _)| name == command).map(|(_, tip)| *tip)
         }
@@ -578,7 +619,7 @@ fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'stati
 }
 
 /// Returns the hint for a command, a value or a word without an option.
-fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
+fn hint_for_word<M: KeywordEnum>(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some(command) = context(error, ContextKind::InvalidSubcommand) {
         if LAUNCHER_COMMANDS.contains(&command) {
             return Some(format!("did you mean `ringmark {command}`?"));
@@ -587,8 +628,10 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             return None;
         }
         let command = if command.ends_with(".py") { "python" } else { command };
-        let is_selected = |word: &&str| *word == command || (command.len() > 4 && is_close(command, word));
-        return COMMANDS.iter().find(|hint| hint.words.iter().any(is_selected)).map(|hint| hint.ours.to_owned());
+        let is_same = |word: &&str| *word == command;
+        let is_similar = |word: &&str| command.len() > 4 && is_close(command, word);
+        let find = |is_selected: &dyn Fn(&&str) -> bool| COMMANDS.iter().find(|it| it.words.iter().any(is_selected));
+        return find(&is_same).or_else(|| find(&is_similar)).map(|hint| hint.ours.to_owned());
     }
     let argument = context(error, ContextKind::InvalidArg)?;
     let Some(value) = context(error, ContextKind::InvalidValue) else {
@@ -650,6 +693,15 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         };
     };
     let option = argument.split(' ').next()?;
+    if let Some(gpu) = value.strip_prefix("cuda:").filter(|gpu| option == "--device" && is_number(gpu)) {
+        return Some(format!("did you mean `--device cuda --gpus {gpu}`?"));
+    }
+    if option == "--repeat" && is_number(value) {
+        return Some(format!("did you mean `--runs {value}`? --repeat takes cases, whose finished runs it repeats"));
+    }
+    if option == "--redop" && value.contains('/') {
+        return Some(format!("did you mean `--out {value}`? Here -o is the reduction, as in nccl-tests"));
+    }
     let plain = letters(value);
     let is_value = |(known, values, _): &&(&str, &[&str], &str)| {
         (*known == option || option.strip_suffix('s') == Some(*known))
@@ -657,6 +709,9 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     };
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
+    }
+    if let Some(hosts) = hosts_with_slots(value).filter(|_| ["-H", "--hosts"].contains(&option)) {
+        return Some(format!("did you mean `{option} {hosts}`?"));
     }
     if LISTS.contains(&option) && value.contains(char::is_whitespace) {
         let values = value.split_whitespace().map(|word| word.trim_matches(',')).collect::<Vec<_>>().join(",");
@@ -668,8 +723,8 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some(gpus) = gpu_range(value).filter(|_| option == "--gpus") {
         return Some(format!("`--gpus {gpus}` lists the same GPUs; without --gpus, all GPUs are used"));
     }
-    if PERCENTAGES.contains(&option) && value.parse::<f64>().is_ok() {
-        return Some(format!("did you mean `{option} {value}%`?"));
+    if let Some(number) = value.parse().ok().filter(|_| PERCENTAGES.contains(&option)) {
+        return Some(hint_for_percentage(option, value, number));
     }
     let valid = match error.get(ContextKind::ValidValue) {
         Some(ContextValue::Strings(values)) => values.as_slice(),
@@ -689,12 +744,51 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             ours => format!("not supported: use {}", alternatives(ours)),
         });
     }
+    if let Some(model) = nearest::<M>(name).filter(|_| ["--model", "--models"].contains(&option)) {
+        return Some(format!("did you mean `{option} {model}`?"));
+    }
     let (_, last) = value.rsplit_once(',')?;
     if option == "--image-size" {
         return Some(format!("did you mean `--image-size {last}`?"));
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
     Some(format!("`{plural} {value}` accepts several values"))
+}
+
+/// Returns the list of hosts for `node[01-64] 8`, where each number belongs to the host before it.
+fn hosts_with_slots(value: &str) -> Option<String> {
+    let words: Vec<&str> =
+        value.split(|next: char| next.is_whitespace() || next == ',').filter(|word| !word.is_empty()).collect();
+    let hosts = words.chunks(2).map(|pair| match pair {
+        [host, slots] if !is_number(host) && is_number(slots) => Some(format!("{host}:{slots}")),
+        _ => None,
+    });
+    hosts.collect::<Option<Vec<_>>>().map(|hosts| hosts.join(","))
+}
+
+/// Fraction below which a number without a unit is hardly meant as a percentage: 0.02 is 2 %.
+const UNLIKELY_PERCENTAGE: f64 = 0.1;
+
+/// Returns the percentage that a number without its sign stands for. Other programs take fractions.
+fn hint_for_percentage(option: &str, typed: &str, number: f64) -> String {
+    let as_typed = format!("`{option} {typed}%`");
+    if !(number > 0.0 && number < 1.0) {
+        return format!("did you mean {as_typed}?");
+    }
+    // Without digits of the binary fraction.
+    let percent = (number * 100.0 * 1e6).round() / 1e6;
+    let of_fraction = format!("`{option} {percent}%`");
+    match number < UNLIKELY_PERCENTAGE {
+        true => format!("did you mean {of_fraction}?"),
+        false => format!("did you mean {of_fraction}, for the fraction {typed}, or {as_typed}?"),
+    }
+}
+
+/// Returns the keyword of `M` whose keyword or alias differs least from `name`, if it is similar.
+fn nearest<M: KeywordEnum>(name: &str) -> Option<&'static str> {
+    let keywords = M::KEYWORDS.iter().map(|keyword| (*keyword, *keyword));
+    let known = keywords.chain(M::ALIASES.iter().copied()).filter(|(known, _)| is_close(name, known));
+    known.min_by_key(|(known, _)| strsim::damerau_levenshtein(name, known)).map(|(_, keyword)| keyword)
 }
 
 /// Returns the numbers of a range of GPUs: `0,1,2,3` for `0-3`.
@@ -710,7 +804,7 @@ fn gpu_range(value: &str) -> Option<String> {
 const ENOUGH_LETTERS: usize = 3;
 
 /// Returns the letters and digits of a name: names of other programs differ in dashes and case.
-fn letters(name: &str) -> String {
+pub fn letters(name: &str) -> String {
     name.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "")
 }
 
@@ -793,6 +887,9 @@ fn find_hint<M: KeywordEnum>(
         {
             return answer(network);
         }
+        if let Some(iterations) = hint_for_iterations(hint, typed) {
+            return answer(iterations);
+        }
         if let Some(hint) = hint_for_layout(hint, typed) {
             return Some((word.to_owned(), hint));
         }
@@ -838,10 +935,49 @@ fn find_hint<M: KeywordEnum>(
             value.starts_with(|first: char| first.is_ascii_digit())
                 && value.chars().all(|next| next.is_ascii_alphanumeric() || next == '.')
         };
-        let typed_value = number.map(|number| number.to_string()).or(value.filter(is_number));
+        let typed_value = number.map(|number| number.to_string()).or(value.clone().filter(is_number));
         let number = typed_value.unwrap_or_else(|| usual.to_owned());
-        answer(singular(&hint.ours.replace("{}", &number)))
+        answer(singular(&with_value(&hint.ours.replace("{}", &number), value.as_deref())))
     })
+}
+
+/// Replaces a word in braces by the typed value; removes the braces without one.
+fn with_value(ours: &str, value: Option<&str>) -> String {
+    let value = value.filter(|value| !value.starts_with('-')).map(shell::quote);
+    match ours.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+        Some((before, (word, after))) => format!("{before}{}{after}", value.as_deref().unwrap_or(word)),
+        None => ours.to_owned(),
+    }
+}
+
+/// Option of Horovod's benchmarks that multiplies the number of iterations.
+const PER_ITERATION: &str = "--num-batches-per-iter";
+
+/// Numbers of iterations from which on the usual warm-up is that of DLPerf, and the usual warm-ups.
+const LONG_RUN: (u32, [u32; 2]) = (100, [5, 20]);
+
+/// Returns options that measure the typed number of iterations: `--iters` of some commands includes the warm-up.
+fn hint_for_iterations(hint: &MigrationHint, typed: &[String]) -> Option<String> {
+    if !hint.words.contains(&PER_ITERATION) {
+        return None;
+    }
+    let number = |names: &[&str]| value_of(typed, names)?.parse::<u32>().ok().filter(|number| *number > 0);
+    let others: Vec<&str> = hint.words.iter().copied().filter(|word| *word != PER_ITERATION).collect();
+    let measured = match (number(&others), number(&[PER_ITERATION])) {
+        (Some(number), factor) => number.checked_mul(factor.unwrap_or(1))?,
+        (None, factor) => factor?,
+    };
+    let of_warmup = COMMON_HINTS.iter().find(|hint| hint.ours == WARMUP).map_or(&[][..], |hint| hint.words);
+    let warmup = number(&[&["--warmup"], of_warmup].concat());
+    if matches!(typed.get(1).map(String::as_str), Some("score" | "bandwidth" | "checkpoint" | "run")) {
+        let warmup = warmup.map(|warmup| format!(" --warmup {warmup}")).unwrap_or_default();
+        return Some(format!("`--iters {measured}{warmup}`"));
+    }
+    let (long, usual) = LONG_RUN;
+    let warmup = warmup.unwrap_or(usual[usize::from(measured >= long)]);
+    let all = measured.checked_add(warmup)?;
+    let measured = count(measured, "iteration");
+    Some(format!("`--iters {all} --warmup {warmup}` measures {measured}: `--iters` includes warm-up"))
 }
 
 /// Replaces ` 1 ranks`, and other nouns after 1, by the singular.
@@ -931,6 +1067,7 @@ fn hint_for_layout(hint: &MigrationHint, typed: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use clap::{Arg, Command};
+    use expect_test::expect;
 
     use super::*;
     use crate::keyword_enum;
@@ -994,6 +1131,9 @@ mod tests {
             ("ringmark sweep --model llama-3.1-8B", "tip: did you mean `--model llama-8b`?"),
             ("ringmark sweap", "'sweep'"),
             ("ringmark sweep --device gpu", "tip: did you mean `--device cuda`?"),
+            ("ringmark sweep --device cuda:1", "tip: did you mean `--device cuda --gpus 1`?"),
+            ("ringmark sweep --model resnet51", "tip: did you mean `--model resnet50_v1b`?"),
+            ("ringmark drain", "tip: `ringmark accept --drain-list`"),
             ("ringmark sweep --model La-rge", "tip: did you mean `--model large`?"),
             ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` accepts several values"),
             ("ringmark sweep --batch-sise 8", "'--batch-size'"),
@@ -1027,6 +1167,50 @@ mod tests {
         {
             assert!(!refused(line).contains("tip:"), "{line}: {}", refused(line));
         }
+    }
+
+    #[test]
+    fn iterations_include_warm_up_as_the_command_counts_them() {
+        let hint = COMMON_HINTS.iter().find(|hint| hint.words.contains(&PER_ITERATION)).expect("a hint");
+        let of = |line: &str| {
+            let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            line.to_owned() + "\n    " + &hint_for_iterations(hint, &typed).unwrap_or_default() + "\n"
+        };
+        let tips = [
+            "ringmark sweep --steps 1",
+            "ringmark sweep --num-iters 100",
+            "ringmark sweep --num-warmup-batches 10 --num-batches-per-iter 10 --num-iters 10",
+            "ringmark sweep --steps 5 --warmup=2",
+            "ringmark score --steps 5 --warmup-steps 2",
+            "ringmark bandwidth --steps 5",
+        ];
+        expect![[r"
+            ringmark sweep --steps 1
+                `--iters 6 --warmup 5` measures 1 iteration: `--iters` includes warm-up
+            ringmark sweep --num-iters 100
+                `--iters 120 --warmup 20` measures 100 iterations: `--iters` includes warm-up
+            ringmark sweep --num-warmup-batches 10 --num-batches-per-iter 10 --num-iters 10
+                `--iters 110 --warmup 10` measures 100 iterations: `--iters` includes warm-up
+            ringmark sweep --steps 5 --warmup=2
+                `--iters 7 --warmup 2` measures 5 iterations: `--iters` includes warm-up
+            ringmark score --steps 5 --warmup-steps 2
+                `--iters 5 --warmup 2`
+            ringmark bandwidth --steps 5
+                `--iters 5`
+        "]]
+        .assert_eq(&tips.map(of).concat());
+    }
+
+    #[test]
+    fn percentage_is_guessed_from_a_fraction() {
+        let of = |number: &str| hint_for_percentage("--noise", number, number.parse().expect("a number")) + "\n";
+        expect![[r"
+            did you mean `--noise 2%`?
+            did you mean `--noise 7%`?
+            did you mean `--noise 50%`, for the fraction 0.5, or `--noise 0.5%`?
+            did you mean `--noise 5%`?
+        "]]
+        .assert_eq(&["0.02", "0.07", "0.5", "5"].map(of).concat());
     }
 
     #[test]
