@@ -137,7 +137,7 @@ pub fn check_arguments(arguments: &[String]) -> anyhow::Result<()> {
         let name = argument.split('=').next().unwrap_or_default();
         // A short option may contain its value.
         let is_same = |option: &&str| name == *option || (!name.starts_with("--") && name.starts_with(option));
-        LAYOUT_OPTIONS.iter().any(|option| is_same(&option))
+        LAYOUT_OPTIONS.iter().any(is_same)
     };
     match arguments.iter().find(is_layout) {
         Some(option) => Err(usage(anyhow!(
