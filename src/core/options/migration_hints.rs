@@ -650,6 +650,9 @@ fn hint_for_word<M: KeywordEnum>(error: &clap::Error, typed: &[String]) -> Optio
             typed.windows(3).find(|words| words[2] == argument && is_word && LISTS.contains(&words[0].as_str()));
         if let Some([option, first, _]) = listed {
             let first = first.trim_end_matches(',');
+            if let Some(hosts) = hosts_with_slots(&format!("{first} {argument}")).filter(|_| takes_hosts(option)) {
+                return Some(format!("did you mean `{option} {hosts}`?"));
+            }
             return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
         }
         let second_value = typed.windows(3).filter(|words| words[2] == argument && is_word);
@@ -710,7 +713,7 @@ fn hint_for_word<M: KeywordEnum>(error: &clap::Error, typed: &[String]) -> Optio
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
     }
-    if let Some(hosts) = hosts_with_slots(value).filter(|_| ["-H", "--hosts"].contains(&option)) {
+    if let Some(hosts) = hosts_with_slots(value).filter(|_| takes_hosts(option)) {
         return Some(format!("did you mean `{option} {hosts}`?"));
     }
     if LISTS.contains(&option) && value.contains(char::is_whitespace) {
@@ -753,6 +756,10 @@ fn hint_for_word<M: KeywordEnum>(error: &clap::Error, typed: &[String]) -> Optio
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
     Some(format!("`{plural} {value}` accepts several values"))
+}
+
+fn takes_hosts(option: &str) -> bool {
+    ["-H", "--hosts"].contains(&option)
 }
 
 /// Returns the list of hosts for `node[01-64] 8`, where each number belongs to the host before it.
