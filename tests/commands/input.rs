@@ -415,7 +415,7 @@ fn demand_is_compared_with_host_ceiling() {
 
     let empty = tempfile::tempdir().expect("a folder");
     let error = format!("{:#}", cli::launch::input::judge(empty.path()).err().expect("refused"));
-    expect!["--against DIR: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log"].assert_eq(&without_folder(&error));
+    expect!["--against DIR: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it contains no results of ringmark"].assert_eq(&without_folder(&error));
 }
 
 /// Runs that read images show the demand of a single device if it did not wait for them.

@@ -530,8 +530,10 @@ fn invalid_options_exit_with_status_2() {
             --cases 1n2g --strategies all-reduce,device --suite ddp
                 error: --suite ddp supports one strategy, but --strategies has all-reduce,device: choose one with --strategy
             --hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --strategy dist_sync --servers 7
+                note: --models mlp is read as mxnet-mlp
                 error: 1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
             --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --strategies all-reduce,dist_sync
+                note: --model mlp is read as mxnet-mlp
                 error: 7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
             --hosts a:1,b:1 --cases 2n1g --strategies all-reduce,local
                 error: --strategy local works on one host only, but case 2n1g has 2: use --strategy zero1 or dist_sync, or --cases with one host

@@ -39,7 +39,10 @@ fn report_has_defects_first_then_hosts_and_pairs() {
     let page = folder.path().join("fleet.html");
     succeeds(ringmark("report").arg(&out).arg("-o").arg(&page));
     let page = fs::read_to_string(page).expect("written");
-    assert!(page.contains("<h2>8 hosts: 1 unfit, 1 link not fit</h2>") && !page.contains("fleet: unfit"), "the verdict is repeated");
+    assert!(
+        page.contains("<h2>8 hosts: 1 unfit, 1 link not fit</h2>") && !page.contains("fleet: unfit"),
+        "the verdict is repeated"
+    );
     assert!(!page.contains("</svg> failed</li>"), "no pair failed");
     assert!(!page.contains("`fit`") && page.contains("Fit means"), "a literal backtick");
     // The pair is drawn on both sides of the diagonal, with an outline.

@@ -8,7 +8,6 @@ use std::path::Path;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::number_text::count;
 use crate::options::keyword_enum::KeywordEnum;
 use crate::shell;
 
@@ -983,14 +982,14 @@ fn hint_for_iterations(hint: &MigrationHint, typed: &[String]) -> Option<String>
     let (long, usual) = LONG_RUN;
     let warmup = warmup.unwrap_or(usual[usize::from(measured >= long)]);
     let all = measured.checked_add(warmup)?;
-    let measured = count(measured, "iteration");
-    Some(format!("`--iters {all} --warmup {warmup}` measures {measured}: `--iters` includes warm-up"))
+    let hint = format!("`--iters {all} --warmup {warmup}` measures {measured} iterations: `--iters` includes warm-up");
+    Some(singular(&hint))
 }
 
 /// Replaces ` 1 ranks`, and other nouns after 1, by the singular.
 fn singular(hint: &str) -> String {
     let replaced = |text: String, noun: &str| text.replace(&format!(" 1 {noun}s"), &format!(" 1 {noun}"));
-    ["rank", "node", "GPU"].into_iter().fold(hint.to_owned(), replaced)
+    ["rank", "node", "GPU", "iteration"].into_iter().fold(hint.to_owned(), replaced)
 }
 
 /// Returns the `number` words after `word`.

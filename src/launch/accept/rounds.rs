@@ -85,7 +85,7 @@ pub fn run(
 pub fn describe(round: &Round) -> String {
     let hosts: usize = round.jobs.iter().map(|job| job.hosts.len()).sum();
     let mut tests: Vec<&str> = round.jobs.iter().map(|job| job.test.title()).collect();
-    tests.sort();
+    tests.sort_unstable();
     tests.dedup();
     format!("{}: {}, {} on {}", round.stage, tests.join(" and "), count(round.jobs.len(), "job"), count(hosts, "host"))
 }
