@@ -404,7 +404,7 @@ fn plan_names_the_source_of_the_slots() {
     };
     expect![[r#"
         # sweep of ResNet50-v1b, 1n1g 1n2g 1n4g
-        # slots: 4 on this machine, one for each GPU of --gpus, because it lists no GPU; for a host of 4 GPUs, add --hosts localhost:4
+        # slots: 4 on this machine, from --gpus; its driver lists no GPU
         # sweep of ResNet50-v1b, 1n1g 1n2g 1n4g"#]]
     .assert_eq(&[plan("--gpus 0,1,2,3"), plan("--hosts localhost:4")].join("\n"));
     let cores = processors::cores();

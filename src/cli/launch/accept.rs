@@ -17,7 +17,7 @@ use ringmark_core::options::value::{minutes, seconds};
 use crate::cli::json::JsonOption;
 use crate::cli::launch::data;
 use crate::cli::launch::hosts::{HostQuery, JobOptions, Machine};
-use crate::launch::accept::command::AcceptConfig;
+use crate::launch::accept::command::{AcceptConfig, require_journal};
 use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::switches::{self, Switches};
 use crate::launch::job::launcher::LaunchConfig;
@@ -100,6 +100,10 @@ pub struct AcceptOptions {
 impl AcceptOptions {
     /// Fills in defaults and checks the options.
     pub fn into_config(self) -> anyhow::Result<AcceptConfig> {
+        // The hosts are those of the journal, so that a missing one is the first error.
+        if let (true, Some(out)) = (self.resume, &self.out) {
+            require_journal(out)?;
+        }
         let machine = Machine::read(self.device, self.jobs.gpus());
         let allows_doctor = self.jobs.allows_doctor();
         let mut launch = self.jobs.into_config(&machine, HostQuery::Reachable)?;

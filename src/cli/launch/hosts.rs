@@ -323,15 +323,18 @@ impl Machine {
         if self.device != DeviceChoice::Cuda || self.processors.gpus > 0 {
             return (slots, None);
         }
-        let (slots, source) = match options.listed_gpus() {
-            Some(listed) => (listed, "GPU of --gpus"),
-            None => (slots, "core"),
-        };
-        let line = format!(
-            "slots: {slots} on this machine, one for each {source}, because it lists no GPU; for a host of 4 GPUs, add --hosts \
-             localhost:4"
-        );
-        (slots, Some(line))
+        match options.listed_gpus() {
+            Some(listed) => {
+                (listed, Some(format!("slots: {listed} on this machine, from --gpus; its driver lists no GPU")))
+            }
+            None => (
+                slots,
+                Some(format!(
+                    "slots: {slots} on this machine, one for each core, because its driver lists no GPU; for a host of 4 GPUs, \
+                     add --hosts localhost:4"
+                )),
+            ),
+        }
     }
 
     /// Queries the GPUs of the first host if mpirun will start ranks there, no device was chosen and its slots were not

@@ -68,8 +68,12 @@ impl Minimum {
         if !is_measured {
             return Err(format!("{metric} is not measured in the stage {stage}: choose another stage or metric"));
         }
-        if !(value.is_finite() && *value > 0.0) || (unit == "GB/s" && *value > MAX_BANDWIDTH) {
+        if !(value.is_finite() && *value > 0.0) {
             return Err(format!("value = {value} of {metric}: write a number above 0 in {unit}"));
+        }
+        if unit == "GB/s" && *value > MAX_BANDWIDTH {
+            let gigabytes = value / 1e9;
+            return Err(format!("value = {value} of {metric}: the unit is {unit}; for B/s write {gigabytes}"));
         }
         Ok(())
     }
@@ -169,7 +173,7 @@ mod tests {
             missed = NaN: write a share above 0 and below 1, such as 0.05 for 5 %
             max_repeats = 0: write 1 or more; `stages` lists the stages to run
             pair_rounds = 0: write 1 or more; `stages` lists the stages to run
-            value = 40000000000 of large-bandwidth: write a number above 0 in GB/s
+            value = 40000000000 of large-bandwidth: the unit is GB/s; for B/s write 40
             value = -1 of matrix-rate: write a number above 0 in TFLOP/s
             training-speed is not measured in the stage pairs: choose another stage or metric
             input-speed is not measured in the stage whole: choose another stage or metric

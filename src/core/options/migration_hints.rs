@@ -405,7 +405,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[
         "`--launcher mpirun`, the default",
     ),
     ("--device", &["gpu", "nvidia", "0"], "`--device cuda`"),
-    ("--device", &["rocm", "hip", "amd", "mps", "metal", "xpu"], "not supported: use cuda (GPUs of NVIDIA) or cpu"),
+    ("--device", &["rocm", "hip", "amd", "mps", "metal", "xpu"], "not supported: use cuda (NVIDIA GPUs) or cpu"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
     (

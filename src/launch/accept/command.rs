@@ -88,7 +88,7 @@ pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
         !(config.json.is_instead() && config.drain_list == Some(DrainList::Printed)),
         usage(anyhow!("--json and --drain-list both need the standard output: give one of them a file"))
     );
-    if !config.launch.dry_run {
+    if config.resume || !config.launch.dry_run {
         // A missing worker is reported later than a folder of other hosts.
         earlier(config)?;
     }
@@ -96,18 +96,22 @@ pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
     if config.launch.dry_run { print_plan(config, &launcher) } else { Acceptance { config, launcher }.run() }
 }
 
-/// Returns the journal to continue, if `--resume` is given. Rejects a folder that has one otherwise.
+/// Returns the journal to continue, after [`require_journal`]. Rejects a folder that has one without `--resume`.
 fn earlier(config: &AcceptConfig) -> anyhow::Result<Option<Journal>> {
     let AcceptConfig { out, resume, .. } = config;
     let journal = Journal::find(out)?;
     match (&journal, resume) {
-        (None, true) => Err(usage(without_journal(out))),
         (Some(_), false) => Err(usage(anyhow!(
             "--out {} already contains {JOURNAL}: add --resume to continue, or choose another folder",
             out.display()
         ))),
         _ => journal.map(|journal| check_same(config, &journal).map(|()| journal)).transpose(),
     }
+}
+
+/// Rejects a folder to resume that has no journal.
+pub fn require_journal(out: &Path) -> anyhow::Result<()> {
+    Journal::find(out)?.map(|_| ()).ok_or_else(|| usage(without_journal(out)))
 }
 
 /// Returns the error for a folder to resume that has no journal, with the command that wrote the folder.

@@ -154,12 +154,12 @@ impl Hosts {
         let used = cases.iter().map(|case| self.for_case(*case).len()).max().unwrap_or(0);
         let unused = self.hosts[used..].iter().filter(|host| !server_hosts.contains(&host.name));
         let unused: Vec<&str> = unused.map(|host| host.name.as_str()).collect();
-        let (names, them) = match unused.len() {
+        let names = match unused.len() {
             0 => return None,
-            1 => (unused[0].to_owned(), "it"),
-            2..=MAX_NAMED => (unused.join(", "), "them"),
-            several => (format!("{} and {} more hosts", unused[..MAX_NAMED].join(", "), several - MAX_NAMED), "them"),
+            1..=MAX_NAMED => unused.join(", "),
+            _ => compact(unused.iter().copied()),
         };
+        let them = if unused.len() == 1 { "it" } else { "them" };
         // The user cannot remove a scheduler's hosts.
         let removal = match self.request() {
             None => format!(", or remove {them} from {}", self.source),
@@ -321,8 +321,8 @@ mod tests {
         expect!["warning: no case uses c: add 3n8g to --cases, or remove it from --hosts"]
             .assert_eq(&line("a:8,b:8,c:8", "1n1g,2n8g", &[]).expect("a line"));
         assert_eq!(line("a:8,b:8,c:8", "1n1g,2n8g", &["c"]), None);
-        expect!["warning: no case uses b, c, d and 2 more hosts: add 6n1g to --cases, or remove them from --hosts"]
-            .assert_eq(&line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"));
+        expect!["warning: no case uses n[2-6]: add 6n1g to --cases, or remove them from --hosts"]
+            .assert_eq(&line("n[1-6]:1", "1n1g", &[]).expect("a line"));
         let allocated = Hosts::parse_list("a:8,b:8").expect("a list").hosts;
         let allocated = Hosts::allocated("the allocation".to_owned(), "ask for more", allocated).expect("hosts");
         let line = allocated.unused_line(&cases("1n8g"), &[]).expect("a line");

@@ -10,7 +10,7 @@ use ringmark_core::host::host_list::compact;
 use ringmark_core::number_text::count;
 use ringmark_core::untrusted_text::printable;
 
-use crate::launch::cluster::hosts::Host;
+use crate::launch::cluster::hosts::{Host, compact_with_slots};
 use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::ssh_failure;
 use crate::launch::local::environment::LaunchEnvironment;
@@ -85,10 +85,10 @@ impl ProcessorsRequest<'_> {
             [] => Ok(found),
             [(_, error)] => bail!("{error:#}"),
             [(_, error), ..] => bail!(
-                "{} without a slot count cannot be queried: {}: write the slots of every host, as in {}:8\n{error:#}",
+                "{} without a slot count cannot be queried: {}: write the slots of every host, as in {}\n{error:#}",
                 count(failed.len(), "host"),
                 compact(failed.iter().map(|(name, _)| *name)),
-                compact(names.iter().copied())
+                compact_with_slots(names.iter().map(|name| (*name, 8)))
             ),
         }
     }

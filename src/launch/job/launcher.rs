@@ -144,7 +144,11 @@ pub struct Launcher<'a> {
 impl Launcher<'_> {
     /// Checks that the cases fit the hosts, and finds the worker.
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
-        config.hosts.check(cases, config.device).and_then(|()| config.check_gpus(cases)).map_err(usage)?;
+        let checked = config.hosts.check(cases, config.device).and_then(|()| config.check_gpus(cases));
+        checked.map_err(|error| match &config.slots_line {
+            Some(line) => usage(anyhow!("{error:#} ({line})")),
+            None => usage(error),
+        })?;
         let mut environment = LaunchEnvironment::read();
         environment.open_mpi =
             environment.find("mpirun").map_or(OpenMpi::default(), |mpirun| OpenMpi::of_program(&mpirun));

@@ -128,8 +128,22 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     })
 }
 
-/// Options by which a job step gets its ranks and hosts, which the launcher chooses for each case.
-const LAYOUT_OPTIONS: [&str; 7] = ["--nodes", "--ntasks", "--ntasks-per-node", "--nodelist", "-N", "-n", "-w"];
+/// Options by which a job step gets its ranks, hosts and GPUs, which the launcher chooses for each case.
+const LAYOUT_OPTIONS: [&str; 13] = [
+    "--nodes",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--nodelist",
+    "-N",
+    "-n",
+    "-w",
+    "--gpus",
+    "-G",
+    "--gpus-per-node",
+    "--gpus-per-task",
+    "--gres",
+    "--tres-per-node",
+];
 
 /// Rejects arguments for srun that would contradict the case.
 pub fn check_arguments(arguments: &[String]) -> anyhow::Result<()> {
@@ -142,7 +156,7 @@ pub fn check_arguments(arguments: &[String]) -> anyhow::Result<()> {
     match arguments.iter().find(is_layout) {
         Some(option) => Err(usage(anyhow!(
             "--launcher-args: {option} contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets \
-             nodes and ranks, --hosts node[01-02]:8 the hosts"
+             nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts"
         ))),
         None => Ok(()),
     }
@@ -339,11 +353,11 @@ mod tests {
         let errors = ["--nodes=2", "-N 2", "-n16", "--ntasks-per-node 8", "-v -w a"];
         let errors = errors.map(|text| format!("{:#}\n", check(text).expect_err(text)));
         expect![[r#"
-            --launcher-args: --nodes=2 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
-            --launcher-args: -N contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
-            --launcher-args: -n16 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
-            --launcher-args: --ntasks-per-node contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
-            --launcher-args: -w contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes and ranks, --hosts node[01-02]:8 the hosts
+            --launcher-args: --nodes=2 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
+            --launcher-args: -N contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
+            --launcher-args: -n16 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
+            --launcher-args: --ntasks-per-node contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
+            --launcher-args: -w contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
         "#]].assert_eq(&errors.concat());
     }
 

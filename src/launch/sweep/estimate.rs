@@ -18,6 +18,7 @@ use crate::launch::job::job_launch::{NeededMemory, process_hosts};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::PlannedJob;
 use crate::launch::sweep::cost::{ALTERNATIVES, MemoryCost};
+use crate::launch::sweep::plan::joined;
 
 /// Shortest and longest time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
 /// Measured: 2 to 4 s on two cores (results/cpu-2-cores), 9 s on an H200 (results/h200).
@@ -249,13 +250,20 @@ pub fn lines<'a>(
     });
     let crowded = jobs.clone().filter(|job| machine.runs(job)).find_map(|job| {
         let (threads, cores, ranks) = (job.threads?, machine.environment.cores, job.case.gpus_per_node);
-        (threads > 1 && threads * ranks > cores).then(|| {
+        let (all, cores_text) = (threads * ranks, count(cores, "core"));
+        if job.cost.on_cpu.is_some() && ranks > cores {
+            return Some(format!(
+                "warning: {ranks} ranks of {} share {cores_text}, so that its figures will be unreliable: choose --cases with at \
+                 most {}; --device cuda plans for GPUs",
+                job.case,
+                count(cores, "rank")
+            ));
+        }
+        (threads > 1 && all > cores).then(|| {
             format!(
-                "warning: {} threads of {} share {}: choose --threads {} or less",
-                threads * ranks,
+                "warning: {all} threads of {} share {cores_text}: choose --threads {} or less",
                 count(ranks, "rank"),
-                count(cores, "core"),
-                (cores / ranks).max(1)
+                cores / ranks
             )
         })
     });
@@ -372,7 +380,10 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
     // Two options are needed only if neither is enough.
     let options: Vec<&str> = options.collect();
     let is_needed = |option: &&&str| !options.iter().any(|other| other != *option && option.contains(other));
-    let options: Vec<String> = options.iter().filter(is_needed).map(|option| (*option).to_owned()).collect();
+    let mut options: Vec<String> = options.iter().filter(is_needed).map(|option| (*option).to_owned()).collect();
+    if options.is_empty() {
+        options.extend(option_for_most_cases(jobs, limit));
+    }
     let largest_batch = too_large_jobs().map(|(_, cost)| cost.largest_batch(limit)).min().unwrap_or_default();
     let is_global = too_large_jobs().any(|(job, _)| job.run.is_some_and(|run| run.batch.size.is_global()));
     let ways = [
@@ -384,6 +395,24 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
     ];
     let (separator, advice) = (if too_large.len() > 1 { ", and " } else { "" }, alternatives(ways));
     vec![line, format!("warning: {models}{}: choose {advice}", too_large.join(separator))]
+}
+
+/// Returns the first option with which the most cases fit, with these cases; `None` if no option is enough for any.
+fn option_for_most_cases(jobs: &[(&PlannedJob, MemoryCost)], limit: Bytes) -> Option<String> {
+    let fits = |cost: &MemoryCost, option: &str| {
+        cost.bytes().0 <= limit.0 || cost.options_that_fit(limit).any(|fitting| fitting == option)
+    };
+    let cases = |option: &str| {
+        let cases: BTreeSet<Case> = jobs.iter().map(|(job, _)| job.case).collect();
+        let all_fit =
+            |case: &Case| jobs.iter().filter(|(job, _)| job.case == *case).all(|(_, cost)| fits(cost, option));
+        cases.into_iter().filter(all_fit).collect::<Vec<Case>>()
+    };
+    let without = cases("").len();
+    let candidates = ALTERNATIVES.into_iter().map(|option| (option, cases(option)));
+    let candidates = candidates.filter(|(_, cases)| cases.len() > without);
+    let (option, cases) = candidates.rev().max_by_key(|(_, cases)| cases.len())?;
+    Some(format!("{option} with --cases {}", joined(&cases, ",")))
 }
 
 /// Estimate of the time of jobs.

@@ -101,7 +101,7 @@ config_options! {
         files: ValueList<u32> = ValueList(vec![1]) => option("files", "N,..", "Files of each writer"),
         /// Path of the bytes to the storage.
         io: ValueList<FileIo> = ValueList(vec![FileIo::Buffered]) => option("io", "KIND,..",
-            "Writing and reading through the page cache (buffered) or past it (direct: O_DIRECT)"),
+            "Writing and reading through the page cache (buffered) or past it (direct, O_DIRECT)"),
         /// Work of the ranks meanwhile.
         mode: ValueList<WriteMode> = ValueList(vec![WriteMode::Blocking]) => option("mode", "NAME,..",
             "Ranks wait for the write (blocking), or compute matrix products while a thread writes a copy (beside)"),

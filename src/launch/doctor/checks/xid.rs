@@ -5,14 +5,15 @@ use crate::launch::doctor::probe::Xid;
 
 /// Errors after which the GPU cannot be used until it is reset or replaced. Numbers and names are those of NVIDIA's
 /// [Xid catalog](https://docs.nvidia.com/deploy/xid-errors/).
-const FATAL: [(u32, &str); 7] = [
+const FATAL: [(u32, &str); 8] = [
     (48, "double-bit ECC error"),
     (62, "internal micro-controller halt"),
     (64, "row remapper recording failure"),
     (79, "GPU has fallen off the bus"),
-    (94, "contained memory error"),
     (95, "uncontained memory error"),
     (119, "GSP RPC timeout"),
+    (120, "GSP error"),
+    (140, "unrecovered ECC error"),
 ];
 
 /// Checks that the driver has written no errors to the kernel log since boot.
@@ -61,6 +62,8 @@ mod tests {
         let (host, check, severity, what) = reported(79, 1);
         assert_eq!((&host[..], check, severity), ("b", Check::GpuState, Severity::Error));
         assert_eq!(what, "Xid 79 of the GPU at PCI 0000:3b:00 since boot: GPU has fallen off the bus");
+        // The driver has taken the page out of use.
+        assert_eq!(reported(94, 1).2, Severity::Warning, "contained memory error");
         let (_, _, severity, what) = reported(13, 3);
         assert_eq!(
             (severity, &what[..]),

@@ -29,7 +29,8 @@ const HOSTS: &str = "Medians over the measurements of a host alone (training-spe
 
 const PAIRS: &str = "A square for each pair of hosts that was measured. The color is the bus bandwidth of the large \
                      all-reduce, compared with the median of all pairs with the same hardware. Links that are not fit \
-                     have an outline. Not every pair is measured in a large fleet.";
+                     have an outline: the test allows for the noise of all pairs, so that a slow link without one may be chance. Not every \
+                     pair is measured in a large fleet.";
 
 const SOAK: &str = "Change from the first to the last third of a host's training jobs in the soak; from and to are the ends \
                     of the 95 % interval of the change of speed. Memory errors are those of all these jobs.";

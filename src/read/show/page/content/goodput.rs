@@ -53,14 +53,14 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let best = goodput.intervals.iter().max_by(|one, other| one.measured.goodput.total_cmp(&other.measured.goodput))?;
     let IntervalResult { requested, predicted, measured, .. } = best;
     let kinds: Vec<&str> = goodput.failures.iter().map(|failure| failure.kind.keyword()).collect();
-    let lost = 1.0 - measured.goodput;
-    // Faster iterations are a gain, which the note names: the other parts add up to all of the loss.
+    // Faster iterations are a gain, which the note names.
     let losses = || causes(measured).into_iter().filter(|(.., seconds)| *seconds > 0.0);
     let all: f64 = losses().map(|(.., seconds)| seconds).sum();
+    let lost = all / measured.wall.0;
     let parts: Vec<Share> =
         losses().map(|(class, name, seconds)| Share { class, name, share: seconds / all }).collect();
-    let faster = -measured.slower.0 / measured.useful.0;
-    let faster = (faster > 0.0).then(|| format!("iterations {} faster than without failures", percent(faster)));
+    let gain = -measured.slower.0 / measured.wall.0;
+    let gain = (gain > 0.0).then(|| format!("{} gained by iterations faster than without failures", percent(gain)));
     let range = predicted.map(|_| format!("predicted {} %, ", range(*predicted))).unwrap_or_default();
     let of_run = format!("{range}{} in {}", count(measured.failures, "failure"), time(measured.wall));
     let young = format!("by Daly, and at least the time to write a checkpoint; {} by Young", time(*young_interval));
@@ -73,7 +73,7 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
         conclusion: None,
         figures: vec![
             Figure::new(format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
-            Figure { parts, ..Figure::new("Lost time", percent_number(lost), "%", faster.unwrap_or_default()) },
+            Figure { parts, ..Figure::new("Lost time", percent_number(lost), "%", gain.unwrap_or_default()) },
             Figure::new("Speed without failures", four_digits(undisturbed_speed.0), format!("{unit}/s"), ""),
             Figure::new("Best interval between checkpoints", time(*best_interval), "", young),
         ],

@@ -196,7 +196,7 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
         _ if figures.efficiency_margin.is_none() => {
             format!("{}: too few for a confidence interval", count(case.counted().count(), "run"))
         }
-        Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
+        Some(loss) if loss.is_uncertain() => "not significant: the interval contains 0; use more --runs".to_owned(),
         _ => String::new(),
     };
     let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();

@@ -88,7 +88,7 @@ fn chart(setting: &Setting, series: &PageSeries, loss: &CaseLoss) -> Chart {
         }
     };
     let total = signed(loss.loss.total.seconds * 1e3);
-    let note = if loss.is_uncertain() { ", within its confidence interval: use more --runs" } else { "" };
+    let note = if loss.is_uncertain() { ", not significant: use more --runs" } else { "" };
     Chart::Waterfall(Waterfall {
         title: format!("{}: {total} ms per step{note}", setting.named(series, loss.case)),
         description: format!("from the {} to the step of {}", loss.base_step_name(), loss.case),
