@@ -292,9 +292,16 @@ fn sweep_does_not_start_if_data_is_missing() {
     fs::write(&there, [0x0a, 0x23, 0xd7, 0xce, 0, 0, 0, 0]).expect("written");
     let mut command = ringmark("sweep --hosts localhost:1 --cases 1n1g --device cpu --validate /nowhere/val.rec");
     let error =
-        refused(command.arg("--data").arg(&there).arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
-    assert!(error.starts_with("error: localhost, data: /nowhere/val.rec not found\n    fix: copy the data"), "{error}");
-    assert!(error.contains("no job was started") && !out.join("1n1g").exists(), "{error}");
+        refused(command.arg("--data").arg(&there).arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 2);
+    assert_eq!(error, "error: --validate: /nowhere/val.rec does not exist on this machine: correct the path\n");
+    assert!(!out.exists(), "{error}");
+    // The doctor looks on every host.
+    let doctor = run(&mut sandbox.doctor("--hosts localhost:1 --device cpu --quick --data /nowhere/val.rec"));
+    assert!(
+        doctor.1.contains("error: localhost, data: /nowhere/val.rec not found\n    fix: copy the data"),
+        "{doctor:?}"
+    );
+    assert_eq!(doctor.0, Some(1));
     let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu --quick --json - --data");
     let (status, stdout, stderr) = run(doctor.arg(&there));
     let found: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));

@@ -70,7 +70,7 @@ fn accept_under_grid_engine_names_unfit_hosts() {
     assert!(failures[0].ends_with(" exited with status 7"), "{text}");
     assert!(failures[1].contains(&format!("Grid Engine cannot start ranks on {lost}: ")), "{text}");
     assert!(text.contains("facts: examining 4 hosts\n"), "{text}");
-    assert!(text.contains(", alone: exchange, 3 jobs on 3 hosts") && text.contains(", whole: training, "), "{text}");
+    assert!(text.contains(", alone: all-reduce, 3 jobs on 3 hosts") && text.contains(", whole: training, "), "{text}");
     assert!(!text.contains("cannot write log"), "{text}");
     assert!(text.contains(&format!("\n{failing}\n{lost}\n")), "the list of hosts to drain: {text}");
 }

@@ -78,7 +78,7 @@ fn accept_under_slurm_names_unfit_hosts() {
         "{text}"
     );
     assert!(text.contains("facts: examining 4 hosts\ninterface: eth0"), "{text}");
-    assert!(text.contains(", pairs: exchange, 1 job on 2 hosts") && text.contains(", whole: training, "), "{text}");
+    assert!(text.contains(", pairs: all-reduce, 1 job on 2 hosts") && text.contains(", whole: training, "), "{text}");
     for host in [corrupt, lost] {
         let drained = format!("scontrol update nodename={host} state=drain 'reason=ringmark accept: ");
         assert_eq!(text.lines().filter(|line| line.starts_with(&drained)).count(), 1, "{text}");

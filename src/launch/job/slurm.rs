@@ -128,15 +128,14 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     })
 }
 
-/// Options by which a job step gets its ranks, hosts and GPUs, which the launcher chooses for each case.
-const LAYOUT_OPTIONS: [&str; 13] = [
+/// Options by which a job step gets its numbers of nodes, ranks and GPUs, which the launcher chooses for each case. A list of
+/// hosts may replace the launcher's.
+const LAYOUT_OPTIONS: [&str; 11] = [
     "--nodes",
     "--ntasks",
     "--ntasks-per-node",
-    "--nodelist",
     "-N",
     "-n",
-    "-w",
     "--gpus",
     "-G",
     "--gpus-per-node",
@@ -156,7 +155,7 @@ pub fn check_arguments(arguments: &[String]) -> anyhow::Result<()> {
     match arguments.iter().find(is_layout) {
         Some(option) => Err(usage(anyhow!(
             "--launcher-args: {option} contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets \
-             nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts"
+             nodes, ranks and GPUs"
         ))),
         None => Ok(()),
     }
@@ -348,16 +347,15 @@ mod tests {
     #[test]
     fn arguments_do_not_contradict_the_case() {
         let check = |text: &str| check_arguments(&shell_words::split(text).expect("words"));
-        check("--mpi=pmix --network=sn_all --nice=5 -wrong-not --n").expect_err("-w");
-        check("--mpi=pmix --network=sn_all --nice 5 --no-kill -v").expect("other options");
-        let errors = ["--nodes=2", "-N 2", "-n16", "--ntasks-per-node 8", "-v -w a"];
+        check("--mpi=pmix --network=sn_all --nice 5 --no-kill -v --nodelist=hosts -w a").expect("other options");
+        let errors = ["--nodes=2", "-N 2", "-n16", "--ntasks-per-node 8", "-v --gpus=4"];
         let errors = errors.map(|text| format!("{:#}\n", check(text).expect_err(text)));
         expect![[r#"
-            --launcher-args: --nodes=2 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
-            --launcher-args: -N contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
-            --launcher-args: -n16 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
-            --launcher-args: --ntasks-per-node contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
-            --launcher-args: -w contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs, --hosts node[01-02]:8 the hosts
+            --launcher-args: --nodes=2 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs
+            --launcher-args: -N contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs
+            --launcher-args: -n16 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs
+            --launcher-args: --ntasks-per-node contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs
+            --launcher-args: --gpus=4 contradicts what ringmark passes to srun for each case: omit it; --cases 2n8g sets nodes, ranks and GPUs
         "#]].assert_eq(&errors.concat());
     }
 
