@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use ringmark_core::dimension::Case;
 
 use crate::support::cluster::Cluster;
-use crate::support::sandbox::{all_have_reported, wait_until, words};
+use crate::support::sandbox::{all_have_reported, words};
 use crate::support::{virtual_gpu, worker};
 
 /// Longest time without observed progress.
@@ -177,8 +177,12 @@ pub fn rank_on(cluster: &Cluster, number: usize) -> Pid {
 
 /// Waits until none of our processes is left on any host.
 pub fn until_empty(cluster: &Cluster) {
-    let processes = || (1..=4).flat_map(|number| processes_on(cluster, number));
-    wait_until("no process is left", || processes().next().is_none());
+    let processes = || (1..=4).flat_map(|number| processes_on(cluster, number)).collect::<Vec<_>>();
+    let end = Instant::now() + PATIENCE;
+    while !processes().is_empty() {
+        assert!(Instant::now() < end, "left: {:?}", processes());
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Prints a line for readers of the test's output.

@@ -97,7 +97,7 @@ fn options_contradicting_hierarchical_are_rejected() {
             [possible values: on, off]
     "#]];
     check_refusals(&expected, |options| {
-        let [sweep, bandwidth] = ["sweep", "bandwidth --model lenet"].map(|command| refuse(command, options));
+        let [sweep, bandwidth] = ["sweep", "bandwidth --model mxnet-lenet"].map(|command| refuse(command, options));
         assert_eq!(bandwidth, sweep);
         sweep
     });

@@ -7,6 +7,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -282,6 +283,11 @@ fn report(mut stream: TcpStream) -> ConnectionEnd {
 fn end_without_driver() {
     let parent = getppid();
     if matches!(facts::program_of(parent.as_raw()).as_str(), "orted" | "mpirun" | "orterun" | "prterun" | "prted") {
+        // The daemon ends its ranks first, this one too, and may then wait for mpirun: a process of its own session ends it.
+        let script = format!("sleep {}; kill -KILL \"$0\"", GRACE.as_secs());
+        let mut killer = Command::new("setsid");
+        let killer = killer.args(["sh", "-c", &script, &parent.to_string()]);
+        let _ = killer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         // The target may already have ended.
         let _ = kill(parent, Signal::SIGTERM);
         thread::sleep(GRACE);
