@@ -84,6 +84,13 @@ fn commands_do_not_overwrite_inputs_or_sweep_files() {
             assert!(files(&folder.path()) == before, "{command}");
         }
     }
+    let others = tempfile::tempdir().expect("a folder");
+    for name in ["accept.jsonl", "accept.json", "goodput.json"] {
+        let target = others.path().join(name);
+        fs::write(&target, "{}").expect("written");
+        let error = refused(ringmark(&format!("extract {first} --json")).arg(&target), 2);
+        assert!(error.contains("is not overwritten") && fs::read(&target).expect("kept") == b"{}", "{error}");
+    }
 }
 
 #[test]
