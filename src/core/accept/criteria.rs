@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accept::fleet::{Metric, Stage};
 use crate::benchmark::is_default;
-use crate::number_text::percent;
+use crate::number_text::{count, percent};
 
 /// Error rates and limits of an acceptance; `accept.toml` has the same keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -100,12 +100,10 @@ impl Criteria {
     /// Returns the limits as one line: `defects of 5.0 % or more, a false alarm once in 1000 fleets`.
     pub fn text(&self) -> String {
         let Criteria { smallest_defect, false_alarms, minimum, reference, .. } = self;
-        let numbers = [(minimum, "minimum", "minimums"), (reference, "reference value", "reference values")]
+        let numbers = [(minimum, "minimum"), (reference, "reference value")]
             .into_iter()
-            .filter(|(values, ..)| !values.is_empty())
-            .map(|(values, one, several)| {
-                format!(", {} {}", values.len(), if values.len() == 1 { one } else { several })
-            });
+            .filter(|(values, _)| !values.is_empty())
+            .map(|(values, noun)| format!(", {}", count(values.len(), noun)));
         format!(
             "defects of {} or more, a false alarm once in {:.0} fleets{}",
             percent(*smallest_defect),

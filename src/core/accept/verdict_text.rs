@@ -123,7 +123,8 @@ impl Verdict {
         let fit = self.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
         let fit = format!("{fit} of {} fit", count(self.hosts.len(), "host"));
         let counts: Vec<String> = [fit].into_iter().chain(self.not_fit()).collect();
-        let advice = if self.has_high_limit() { "; to lower it, end other load on the hosts and repeat" } else { "" };
+        let advice =
+            if self.high_limit().is_some() { "; to lower it, end other load on the hosts and repeat" } else { "" };
         let limit =
             |defect| format!("; detection limit {}: a host with a smaller loss may pass{advice}", percent(defect));
         let defect = self.smallest_defect.map(limit);
@@ -134,16 +135,14 @@ impl Verdict {
     /// Returns the fitness of the fleet: `unfit`, `fit`, or `fit for losses of 41.0 % or more` if only large losses are
     /// detected.
     pub fn fitness_text(&self) -> String {
-        match self.smallest_defect {
-            Some(limit) if self.fitness == Fitness::Fit && self.has_high_limit() => {
-                format!("{} for losses of {} or more", self.fitness, percent(limit))
-            }
+        match (self.fitness, self.high_limit()) {
+            (Fitness::Fit, Some(limit)) => format!("{} for losses of {} or more", self.fitness, percent(limit)),
             _ => self.fitness.to_string(),
         }
     }
 
-    fn has_high_limit(&self) -> bool {
-        self.smallest_defect.is_some_and(|limit| limit > MAX_LIMIT)
+    fn high_limit(&self) -> Option<f64> {
+        self.smallest_defect.filter(|limit| *limit > MAX_LIMIT)
     }
 
     /// Returns the numbers of hosts and parts that are not fit: `1 unfit`, `2 links not fit`.

@@ -169,10 +169,9 @@ fn typical_rows(fleet: &[FleetHost], medians: &[[Option<(f64, f64)>; OF_HOST.len
         if of_kind().count() < 2 {
             return None;
         }
-        let typical = |metric: usize| {
-            let values: Vec<f64> = of_kind().filter_map(|(_, values)| Some(values[metric]?.0)).collect();
-            median(&values).map_or("-".to_owned(), four_digits)
-        };
+        // Every host has the same quotient of its value and its share.
+        let quotient = |metric: usize| of_kind().find_map(|(_, values)| values[metric].map(|(own, share)| own / share));
+        let typical = |metric: usize| quotient(metric).map_or("-".to_owned(), four_digits);
         let cells = ["typical".to_owned(), String::new()].into_iter().chain((0..OF_HOST.len()).map(typical));
         Some(Row::from(cells.chain(["-".to_owned(), "-".to_owned(), hardware.to_owned()]).collect::<Vec<_>>()))
     };
