@@ -85,6 +85,44 @@ impl Json {
     }
 }
 
+/// Destination of text that is not the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Standard output.
+    Printed,
+    /// File that is written.
+    File(PathBuf),
+}
+
+impl From<PathBuf> for Destination {
+    /// Converts the argument of an option; `-` is the standard output.
+    fn from(path: PathBuf) -> Destination {
+        if path == Path::new("-") { Destination::Printed } else { Destination::File(path) }
+    }
+}
+
+impl Destination {
+    /// Fails if JSON also needs the standard output, or if the file is part of a result. `option` is the option that
+    /// names the destination. Called before any work is done.
+    pub fn check(&self, option: &str, json: &Json) -> anyhow::Result<()> {
+        match self {
+            Destination::Printed if json.is_instead() => Err(usage(anyhow!(
+                "--json and {option} both need the standard output: give one of them a file"
+            ))),
+            Destination::Printed => Ok(()),
+            Destination::File(path) => check_target(option, path, &[]),
+        }
+    }
+
+    /// Prints or writes the text.
+    pub fn write(&self, text: &str) -> anyhow::Result<()> {
+        match self {
+            Destination::Printed => print(text),
+            Destination::File(path) => write_file(path, text),
+        }
+    }
+}
+
 /// Fails if a file at `path` is one of the `inputs` or belongs to a sweep, and so must not be replaced. `option` is the
 /// option that names `path`.
 pub fn check_target(option: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use ringmark_core::goodput::Goodput;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
-use crate::output::{self, Json};
+use crate::output::{self, Destination, Json};
 use crate::read::accept;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
@@ -50,6 +50,8 @@ pub struct ReportConfig {
     pub predict_hosts: Option<Vec<u32>>,
     /// Mean time between failures of one host in these predictions; as in the result for `None`.
     pub host_mtbf: Option<Seconds>,
+    /// Destination of the list of hosts to drain, of a result of accept.
+    pub drain_list: Option<Destination>,
     /// Destination of JSON output.
     pub json: Json,
 }
@@ -112,12 +114,18 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
     let predicts = config.predict_hosts.is_some() || config.host_mtbf.is_some();
     let no_prediction = || usage(anyhow!("--predict-hosts and --host-mtbf need a folder of goodput: omit them"));
+    config.drain_list.as_ref().map_or(Ok(()), |list| list.check("--drain-list", &config.json))?;
     if let Some((folder, journal)) = config.alone("an acceptance", Journal::find)? {
         ensure!(!predicts, no_prediction());
         let verdict = accept::verdict(folder, &journal)?;
-        let is_instead = config.json.write(&verdict)?;
+        let mut is_instead = config.json.write(&verdict)?;
+        if let Some(list) = &config.drain_list {
+            list.write(&verdict.drain_list(journal.header.slurm))?;
+            is_instead |= *list == Destination::Printed;
+        }
         return write(config, format, is_instead, &accept::document(folder, &journal, &verdict, &config.links)?);
     }
+    ensure!(config.drain_list.is_none(), usage(anyhow!("--drain-list needs a folder of accept: omit it")));
     if let Some((folder, mut goodput)) = config.alone("a result of goodput", Goodput::find)? {
         if predicts {
             goodput.predict(config.host_mtbf, config.predict_hosts.as_deref());

@@ -8,6 +8,7 @@ use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_core::host::processors;
+use ringmark_core::number_text::count;
 use ringmark_core::manifest::{self, Manifest, RunState};
 
 use crate::support::interrupted_sweep::{
@@ -150,6 +151,8 @@ fn resume_alone_takes_the_options_of_the_manifest() {
         options: --wire bf16
         2 of 2 runs are finished"#]]
     .assert_eq(&all_finished);
+    let plan = succeeds_silently(&mut resume("--dry-run"));
+    assert!(plan.contains("# nothing to run: all 2 runs are finished\n"), "{plan}");
     // A run without its files counts as missing in the table.
     let files = ["log", "jsonl"].map(|kind| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_2.{kind}")));
     let kept: Vec<_> = files.iter().map(|file| (file, fs::read(file).expect("a file"))).collect();
@@ -268,7 +271,8 @@ fn resume_keeps_the_core_share_per_rank() {
     // A single rank would otherwise use all cores.
     let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
     let threads = (cores / 2).max(1);
-    assert!(stdout.contains(&format!("\neach rank has {threads} of {cores} cores in every case\n")), "{stdout}");
+    let share = format!("\neach rank has {} in every case; its host has {cores} cores\n", count(threads, "thread"));
+    assert!(stdout.contains(&share), "{stdout}");
 
     // More ranks need smaller shares of the cores, so their runs would not be comparable.
     let more = cores + 1;

@@ -15,6 +15,7 @@ use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
 use ringmark_core::host::{Environment, processors};
 use ringmark_core::line::dlperf::{self, LogLine};
+use ringmark_core::number_text::count;
 
 use crate::support::golden::assert_golden;
 use crate::support::runs::places;
@@ -594,7 +595,7 @@ fn sweep_keeps_every_log_and_record() {
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let (threads, cores) = threads_of_two();
-    let share = format!("\neach rank has {threads} of {cores} cores in every case\n");
+    let share = format!("\neach rank has {} in every case; its host has {cores} cores\n", count(threads, "thread"));
     assert!(stdout.contains(&share), "{stdout}");
     for (case, number) in [("1n1g", 1), ("1n1g", 2), ("1n2g", 1), ("1n2g", 2)] {
         let log = sandbox.log(&format!("{case}/rn50_b8_fp32_{number}.log"));

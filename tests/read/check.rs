@@ -123,7 +123,7 @@ fn caution_of_a_report_is_noted() {
         let (_, notes) = stdout.split_once("\n        note: use with caution: ").expect("a note");
         assert!(notes.starts_with(&format!("{reasons}\n")), "{stdout}");
         assert_eq!(
-            notes.contains("\n        note: warning: 1n1g, run 2: other processes "),
+            notes.contains("\n        note: 1n1g, run 2: other processes "),
             reasons == of_suite,
             "{notes}"
         );

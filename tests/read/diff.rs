@@ -9,7 +9,7 @@ use ringmark::read::results;
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};
 use ringmark_core::benchmark::train::{Fault, RunRecord};
-use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, LayoutChoice, Model};
+use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, LayoutChoice, Model, TeraflopsPerSecond};
 use serde_json::{Value, json};
 
 use crate::support::diff::{Output, bandwidth, diff, sweep};
@@ -430,6 +430,24 @@ fn different_nccl_algorithms_are_reported() {
     let (ring, auto) = (with(NcclAlgorithm::Ring, "Ring, Simple, 24 channels"), with(NcclAlgorithm::Auto, "Tree, LL"));
     diff(ring.path(), auto.path(), &[])
         .is_ok_with(&["nccl_algo: ring -> auto", "NCCL chose: Ring, Simple, 24 channels -> Tree, LL"]);
+}
+
+#[test]
+fn machines_with_other_matmul_rates_are_reported() {
+    let with = |rate: f64| {
+        sweep(&["1n2g"], 0.5, |run| {
+            run.end.as_mut().expect("an end").matrix_product.fill(TeraflopsPerSecond(rate));
+        })
+    };
+    let (slow, same, fast) = (with(0.2), with(0.21), with(0.45));
+    diff(slow.path(), fast.path(), &[])
+        .is_ok_with(&["measured matmul rate (1n2g): 0.400 TFLOP/s -> 0.900 TFLOP/s"]);
+    let alike = diff(slow.path(), same.path(), &[]);
+    assert!(!alike.stdout.contains("matmul"), "{}", alike.stdout);
+    // The JSON of extract contains the rate as well.
+    let json = slow.path().join("result.json");
+    run(ringmark("extract --format json -o").arg(&json).arg(slow.path()));
+    diff(&json, fast.path(), &[]).is_ok_with(&["0.400 TFLOP/s -> 0.900 TFLOP/s"]);
 }
 
 #[test]

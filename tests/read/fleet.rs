@@ -56,6 +56,26 @@ fn report_has_defects_first_then_hosts_and_pairs() {
 }
 
 #[test]
+fn report_lists_the_hosts_to_drain() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("fleet");
+    write(&out, false);
+    assert_eq!(succeeds(ringmark("report").arg(&out).arg("--drain-list")), "n0005\nn0006\n", "the list alone");
+    // After a job of Slurm, in a file beside the report.
+    let journal = fs::read_to_string(out.join(JOURNAL)).expect("written");
+    fs::write(out.join(JOURNAL), journal.replacen("\"seed\":1", "\"seed\":1,\"slurm\":true", 1)).expect("written");
+    let file = folder.path().join("drain.sh");
+    let report = succeeds(ringmark("report").arg(&out).arg("--drain-list").arg(&file));
+    assert!(report.contains("1 unfit"), "{report}");
+    let commands = fs::read_to_string(file).expect("written");
+    assert!(commands.lines().all(|line| line.starts_with("scontrol update nodename=n000")), "{commands}");
+    let error = refused(ringmark("report").arg(&out).args(["--drain-list", "--json"]), 2);
+    assert!(error.contains("both need the standard output"), "{error}");
+    let error = refused(&mut ringmark("report results/suite-2-cores --drain-list"), 2);
+    assert!(error.contains("--drain-list needs a folder of accept"), "{error}");
+}
+
+#[test]
 fn interrupted_run_has_a_verdict_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("fleet");

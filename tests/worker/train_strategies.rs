@@ -96,14 +96,15 @@ fn every_update_rule_matches_all_reduce() {
     for rule in ["sgd", "adam", "adamw --weight-decay 0.25"] {
         let options = |strategy: &str| {
             format!(
-                "--model resnet18 --image-size 32 --iters 3 --warmup 1 --lr-warmup-iters 0 --optimizer {rule} {strategy}"
+                "--model gpt2-tiny --sequence-length 16 --iters 3 --warmup 1 --lr-warmup-iters 0 --optimizer {rule} \
+                 {strategy}"
             )
         };
         let all_reduce = Run::ranks(2, &options("")).finish().valid_record();
         for (servers, strategy) in [
             (0, "--strategy zero1"),
             (0, "--strategy zero2"),
-            (0, "--strategy fsdp --bucket-mb 1"),
+            (0, "--strategy fsdp --bucket-mb 0.05"),
             (0, "--strategy local"),
             (0, "--strategy device"),
             (2, "--strategy dist_sync --servers 2"),
@@ -124,14 +125,14 @@ fn every_update_rule_matches_all_reduce() {
 fn buckets_of_shards_do_not_change_the_result() {
     const GPT: &str = "--model gpt2-tiny --batch-size 2 --sequence-length 16 --optimizer adamw";
     const LLAMA: &str = "--model llama-tiny --batch-size 2 --sequence-length 16 --dtype bf16 --recompute block";
-    const VGG: &str = "--model vgg11 --image-size 32 --batch-size 2 --freeze-batch-norm";
+    const LENET: &str = "--model mxnet-lenet --image-size 28 --batch-size 2";
     for (ranks, options, buckets) in [
         (2, GPT, &["0", "0.05", "1000"][..]),
         (3, GPT, &["0.05"]),
         (1, GPT, &["0.05"]),
         (2, LLAMA, &["0.02"]),
         (2, "--model gpt2-tiny --batch-size 2 --sequence-length 16 --wire bf16 --backend mpi", &["0.05"]),
-        (2, VGG, &["25"]),
+        (2, LENET, &["0.5"]),
     ] {
         for bucket in buckets {
             let run = |strategy: &str| {

@@ -18,12 +18,12 @@ use crate::cli::json::JsonOption;
 use crate::cli::launch::data;
 use crate::cli::launch::hosts::{HostQuery, JobOptions, Machine};
 use crate::launch::accept::command::{AcceptConfig, require_journal};
-use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::switches::{self, Switches};
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::slurm;
 use crate::launch::job::starter::Starter;
 use crate::launch::local::results_folder;
+use crate::output::Destination;
 
 const ACCEPT_EXAMPLES: &str = "\
 Examples:
@@ -142,7 +142,7 @@ impl AcceptOptions {
             data: data.unwrap_or_default(),
             switches: self.switches.as_deref().map_or_else(|| Ok(Switches::new()), switches::read)?,
             json: self.json.into_json(),
-            drain_list: self.drain_list.map(DrainList::from),
+            drain_list: self.drain_list.map(Destination::from),
         })
     }
 }

@@ -89,7 +89,7 @@ impl BandwidthOptions {
         let config = self.bandwidth.apply(BandwidthConfig::default())?;
         let machine = Machine::read(config.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
-        let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
+        let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts, machine.kind(&launch)));
         reject_duplicates("--cases", &cases, "").map_err(usage)?;
         let operations = self.op.unwrap_or_else(|| vec![config.operation]);
         reject_duplicates("--op", &operations, "").map_err(usage)?;

@@ -9,7 +9,7 @@ use clap::Args;
 use ringmark_core::benchmark::data_input::DataSource;
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, SampleSize, Strategy};
+use ringmark_core::dimension::{DeviceKind, ImageLimits, SampleSize, Strategy};
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
@@ -28,7 +28,7 @@ use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::cost::EpochSamples;
-use crate::launch::sweep::plan::BatchSizes;
+use crate::launch::sweep::plan::{self, BatchSizes};
 use crate::launch::sweep::session::RestartConfig;
 use crate::launch::sweep::suite::{self, Suite};
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
@@ -68,29 +68,6 @@ Examples:
       runs that file; command-line options take precedence
 
 Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
-
-/// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. Adds all slots of 8, 16, .. hosts; of 1, 2, 4, .. if
-/// none of DLPerf's cases uses several hosts.
-fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
-    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.can_run(*case)).collect();
-    let all = hosts.all();
-    let whole = hosts.full_case();
-    if all.len() > 1 {
-        let slots = whole.gpus_per_node;
-        let first = if cases.iter().all(|case| case.nodes == 1) { 0 } else { 3 };
-        let nodes = (first..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
-        let more = nodes.map(|nodes| Case { nodes, gpus_per_node: slots });
-        cases.extend(more.filter(|case| hosts.can_run(*case)).collect::<Vec<Case>>());
-        cases.sort_by_key(|case| (case.ranks(), case.nodes));
-        cases.dedup();
-    }
-    // The slots of a CPU host are its cores, which the ranks of any case share.
-    let has_cores_only = hosts.is_default() && device == DeviceKind::Cpu;
-    if !has_cores_only && !cases.contains(&whole) {
-        cases.push(whole);
-    }
-    cases
-}
 
 /// Options of `ringmark sweep`.
 #[derive(Debug, Args)]
@@ -191,7 +168,7 @@ impl SweepOptions {
         let suite = self.suite.filter(|_| !(is_given || has_one || !search.over.is_empty()));
         let of_suite = suite.map(|suite| suite.strategies(device_of_suite, train.strategy.strategy));
         let defaults = AxisDefaults {
-            cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
+            cases: if ddp_suite { suite::default_cases } else { plan::default_cases },
             models,
             dtype: train.dtype,
             batch_sizes: match train.global_batch {
@@ -312,36 +289,4 @@ fn length(files: &[PathBuf], size: SampleSize) -> anyhow::Result<u64> {
     dataset
         .length()
         .with_context(|| format!("{}: unknown number of images: create the .idx file", dataset.description()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn default_cases_end_with_all_slots() {
-        let cases = |hosts: &str| {
-            let cases = dlperf_cases(&Hosts::parse_list(hosts).expect("a list"), DeviceKind::Cpu);
-            cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(cases("a:8,b:8,c:8,d:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g");
-        assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n8g");
-        assert_eq!(cases("a:8,b:8,c:8,d:8,e:8,f:8,g:8,h:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g");
-        assert_eq!(cases("n[1-64]:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g 16n8g 32n8g 64n8g");
-        assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n4g");
-        assert_eq!(cases("localhost:16"), "1n1g 1n2g 1n4g 1n8g 1n16g");
-        assert_eq!(cases("localhost:8"), "1n1g 1n2g 1n4g 1n8g");
-        assert_eq!(cases("a:1,b:1"), "1n1g 2n1g");
-        assert_eq!(cases("a:1,b:1,c:1"), "1n1g 2n1g 3n1g");
-        assert_eq!(cases("a:4,b:4,c:4,d:4,e:4"), "1n1g 1n2g 1n4g 2n4g 4n4g 5n4g");
-        assert_eq!(cases("a:6,b:6"), "1n1g 1n2g 1n4g 1n6g 2n6g");
-    }
-
-    #[test]
-    fn default_cases_use_all_gpus_but_not_all_cores() {
-        let largest = |slots, device| dlperf_cases(&Hosts::this_machine(slots), device).last().map(Case::to_string);
-        assert_eq!(largest(16, DeviceKind::Cuda).as_deref(), Some("1n16g"));
-        assert_eq!(largest(64, DeviceKind::Cpu).as_deref(), Some("1n8g"));
-        assert_eq!(largest(1, DeviceKind::Cpu).as_deref(), Some("1n1g"));
-    }
 }

@@ -9,6 +9,7 @@ use ringmark_core::options::value::{number, seconds};
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::goodput::LONGEST_MTBF;
+use crate::output::Destination;
 use crate::read::analyze::training::cost::Price;
 use crate::read::report::{ReportConfig, ReportFormat};
 use crate::read::show::page::document::Link;
@@ -31,6 +32,8 @@ Examples:
       inference by network and batch size, next to MXNet's published figures
   ringmark report results/accept -o fleet.html
       hosts by speed and a matrix of the pairs, after ringmark accept
+  ringmark report results/accept --drain-list
+      the hosts to drain; FOLDER comes first
   ringmark report results/goodput --host-mtbf 200d --predict-hosts 64,1024
       goodput and best interval between checkpoints of hosts that fail every 200 days, after ringmark goodput
 
@@ -77,6 +80,11 @@ pub struct ReportOptions {
     /// Mean time between failures of one host in these predictions, such as 200d
     #[arg(long, value_name = "TIME", value_parser = seconds(1..=LONGEST_MTBF))]
     host_mtbf: Option<u64>,
+    /// List the hosts to drain, from a result of accept, in FILE, or on the standard output instead of the report
+    ///
+    /// After a job of Slurm the lines are scontrol's commands that drain them, otherwise their names.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    drain_list: Option<PathBuf>,
     /// JSON output.
     #[command(flatten)]
     json: JsonOption,
@@ -107,6 +115,7 @@ impl ReportOptions {
             links: self.link,
             predict_hosts: self.predict_hosts,
             host_mtbf: self.host_mtbf.map(|time| Seconds(time as f64)),
+            drain_list: self.drain_list.map(Destination::from),
             json: self.json.into_json(),
         }
     }

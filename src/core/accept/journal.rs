@@ -42,6 +42,9 @@ pub struct Header {
     pub criteria: Criteria,
     /// Seed of the order in which hosts are paired and grouped.
     pub seed: u64,
+    /// True if Slurm starts the jobs; absent otherwise, and in older journals.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub slurm: bool,
 }
 
 /// One line of the file.
@@ -71,7 +74,7 @@ pub struct Journal {
 impl Header {
     /// Creates the first line of a new journal.
     pub fn new(command: Vec<String>, program: String, fleet: Vec<FleetHost>, criteria: Criteria, seed: u64) -> Header {
-        Header { kind: KIND.to_owned(), schema: SCHEMA, command, program, started: None, fleet, criteria, seed }
+        Header { kind: KIND.to_owned(), schema: SCHEMA, command, program, started: None, fleet, criteria, seed, slurm: false }
     }
 }
 

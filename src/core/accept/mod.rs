@@ -6,6 +6,7 @@
 //! | [`fleet`] | hosts, jobs, rounds and measurements |
 //! | [`comparison`] | typical value of one kind of subject, and the test of each |
 //! | [`criteria`] | error rates, limits and minimum values |
+//! | `drain_list` | the hosts to drain |
 //! | [`journal`] | the file of findings and measurements, one a line |
 //! | [`search`] | the next round of jobs, a pure function of the measurements so far |
 //! | [`verdict`] | the verdict on each host, GPU and link |
@@ -19,6 +20,7 @@
 mod comparison;
 mod corruption;
 pub mod criteria;
+mod drain_list;
 mod drift;
 pub mod fleet;
 pub mod journal;

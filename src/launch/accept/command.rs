@@ -18,7 +18,6 @@ use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
-use crate::launch::accept::drain_list::DrainList;
 use crate::launch::accept::facts::{self, Facts};
 use crate::launch::accept::job::JobRunner;
 use crate::launch::accept::journal::JournalFile;
@@ -35,7 +34,8 @@ use crate::launch::local::results_folder;
 use crate::launch::sweep::conditions::resume_command;
 use crate::launch::sweep::estimate::roughly;
 use crate::launch::sweep::folder::{self, FolderLock};
-use crate::output::Json;
+use crate::launch::job::starter::Starter;
+use crate::output::{Destination, Json};
 
 /// Folder of the jobs' logs and records in the output folder.
 const JOBS: &str = "jobs";
@@ -78,16 +78,13 @@ pub struct AcceptConfig {
     /// Destination of the verdict as JSON.
     pub json: Json,
     /// Destination of the list of hosts that are not fit.
-    pub drain_list: Option<DrainList>,
+    pub drain_list: Option<Destination>,
 }
 
 /// Runs the command. Fails if a host, GPU or link is not fit.
 pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
-    ensure!(
-        !(config.json.is_instead() && config.drain_list == Some(DrainList::Printed)),
-        usage(anyhow!("--json and --drain-list both need the standard output: give one of them a file"))
-    );
+    config.drain_list.as_ref().map_or(Ok(()), |list| list.check("--drain-list", &config.json))?;
     if config.resume || !config.launch.dry_run {
         // A missing worker is reported later than a folder of other hosts.
         earlier(config)?;
@@ -231,7 +228,8 @@ impl Acceptance<'_> {
             let (command, program) =
                 (resume_command(self.launcher.environment(), out), env!("CARGO_PKG_VERSION").to_owned());
             let header = Header::new(command, program, fleet, criteria.clone(), SEED);
-            return JournalFile::begin(out, Header { started: Some(unix_time()), ..header });
+            let slurm = matches!(self.config.launch.starter, Starter::Slurm(_));
+            return JournalFile::begin(out, Header { started: Some(unix_time()), slurm, ..header });
         };
         JournalFile::resume(out, earlier)
     }
@@ -242,7 +240,7 @@ impl Acceptance<'_> {
     }
 
     fn report(&self, search: &Search, journal: &Journal, end: RoundsEnd, printer: &Printer) -> anyhow::Result<()> {
-        let AcceptConfig { out, json, drain_list, launch, .. } = self.config;
+        let AcceptConfig { out, json, drain_list, .. } = self.config;
         let verdict = search.verdict(&journal.findings, &journal.measurements);
         let file = out.join(VERDICT);
         Json::File(file.clone()).write(&verdict)?;
@@ -250,7 +248,7 @@ impl Acceptance<'_> {
             print_line(&verdict.text());
         }
         if let Some(list) = drain_list {
-            list.write(&verdict, launch.starter)?;
+            list.write(&verdict.drain_list(journal.header.slurm))?;
         }
         printer.line(&format!("verdict: {}, logs and records: {}", file.display(), out.join(JOBS).display()));
         if end == RoundsEnd::OutOfTime {

@@ -4,7 +4,6 @@
 //! | module | contents |
 //! |---|---|
 //! | [`command`] | the command: facts, rounds, verdict |
-//! | [`drain_list`] | the list of hosts to drain |
 //! | [`facts`] | the doctor's findings |
 //! | [`rounds`] | rounds of jobs, several at once, up to a time limit |
 //! | [`job`] | one job: its launch, and its outcome |
@@ -14,7 +13,6 @@
 //! | [`switches`] | the switch of each host, from a file |
 
 pub mod command;
-pub mod drain_list;
 pub mod facts;
 pub mod job;
 pub mod journal;

@@ -5,9 +5,12 @@ use std::fmt::Display;
 
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::AUTO_BATCH_SIZE;
-use ringmark_core::dimension::{BatchShape, BatchSize, Case, Dtype, Model, Strategy, WorkUnit};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceKind, Dtype, Model, Strategy, WorkUnit};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::manifest::STRATEGY;
+use ringmark_core::number_text::count;
+
+use crate::launch::cluster::hosts::Hosts;
 
 /// Options that hold an axis: a comma separates its values.
 pub const AXIS_OPTIONS: [&str; 7] =
@@ -234,6 +237,29 @@ pub fn joined<T: Display>(values: &[T], separator: &str) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(separator)
 }
 
+/// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. Adds all slots of 8, 16, .. hosts; of 1, 2, 4, .. if
+/// none of DLPerf's cases uses several hosts.
+pub fn default_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
+    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.can_run(*case)).collect();
+    let all = hosts.all();
+    let whole = hosts.full_case();
+    if all.len() > 1 {
+        let slots = whole.gpus_per_node;
+        let first = if cases.iter().all(|case| case.nodes == 1) { 0 } else { 3 };
+        let nodes = (first..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
+        let more = nodes.map(|nodes| Case { nodes, gpus_per_node: slots });
+        cases.extend(more.filter(|case| hosts.can_run(*case)).collect::<Vec<Case>>());
+        cases.sort_by_key(|case| (case.ranks(), case.nodes));
+        cases.dedup();
+    }
+    // The slots of a CPU host are its cores, which the ranks of any case share.
+    let has_cores_only = hosts.is_default() && device == DeviceKind::Cpu;
+    if !has_cores_only && !cases.contains(&whole) {
+        cases.push(whole);
+    }
+    cases
+}
+
 /// A rank's share of a host's cores. On the CPU it acts as a device: it is the same in every case, so that a case of
 /// more ranks has more devices and not smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,9 +279,10 @@ impl CoreShare {
         CoreShare { threads: resumed.unwrap_or(threads).min(threads), cores }
     }
 
-    /// Returns `each rank has 1 of 2 cores in every case`.
+    /// Returns `each rank has 1 thread in every case; its host has 2 cores`.
     pub fn line(&self) -> String {
-        format!("each rank has {} of {} cores in every case", self.threads, self.cores)
+        let (threads, cores) = (count(self.threads, "thread"), count(self.cores, "core"));
+        format!("each rank has {threads} in every case; its host has {cores}")
     }
 }
 
@@ -433,6 +460,33 @@ mod tests {
         // A sweep resumed with fewer cases keeps the share of its earlier runs; one that needs more threads differs.
         assert_eq!(threads("1n1g", 8, Some(2)), 2);
         assert_eq!(threads("1n8g", 8, Some(2)), 1);
-        assert_eq!(CoreShare::new(&cases("1n2g"), 2, None).line(), "each rank has 1 of 2 cores in every case");
+        assert_eq!(CoreShare::new(&cases("1n2g"), 2, None).line(), "each rank has 1 thread in every case; its host has 2 cores");
+    }
+
+    #[test]
+    fn default_cases_end_with_all_slots() {
+        let cases = |hosts: &str| {
+            let cases = default_cases(&Hosts::parse_list(hosts).expect("a list"), DeviceKind::Cpu);
+            cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(cases("a:8,b:8,c:8,d:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g");
+        assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n8g");
+        assert_eq!(cases("a:8,b:8,c:8,d:8,e:8,f:8,g:8,h:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g");
+        assert_eq!(cases("n[1-64]:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 4n8g 8n8g 16n8g 32n8g 64n8g");
+        assert_eq!(cases("a:8,b:8,c:4"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n4g");
+        assert_eq!(cases("localhost:16"), "1n1g 1n2g 1n4g 1n8g 1n16g");
+        assert_eq!(cases("localhost:8"), "1n1g 1n2g 1n4g 1n8g");
+        assert_eq!(cases("a:1,b:1"), "1n1g 2n1g");
+        assert_eq!(cases("a:1,b:1,c:1"), "1n1g 2n1g 3n1g");
+        assert_eq!(cases("a:4,b:4,c:4,d:4,e:4"), "1n1g 1n2g 1n4g 2n4g 4n4g 5n4g");
+        assert_eq!(cases("a:6,b:6"), "1n1g 1n2g 1n4g 1n6g 2n6g");
+    }
+
+    #[test]
+    fn default_cases_use_all_gpus_but_not_all_cores() {
+        let largest = |slots, device| default_cases(&Hosts::this_machine(slots), device).last().map(Case::to_string);
+        assert_eq!(largest(16, DeviceKind::Cuda).as_deref(), Some("1n16g"));
+        assert_eq!(largest(64, DeviceKind::Cpu).as_deref(), Some("1n8g"));
+        assert_eq!(largest(1, DeviceKind::Cpu).as_deref(), Some("1n1g"));
     }
 }

@@ -199,7 +199,7 @@ pub fn reliable(assessment: &Assessment, runs: &[CheckedRun]) -> Check {
     let cautions = assessment.cautions();
     let is_noted = check.state == CheckState::Passed && !cautions.is_empty();
     check.notes.extend(is_noted.then(|| format!("use with caution: {}", cautions.join("; "))));
-    check.notes.extend(warnings(assessment).filter(|_| is_noted));
+    check.notes.extend(assessment.warnings.iter().filter(|_| is_noted).cloned());
     check.unknown_if(runs.is_empty())
 }
 
@@ -256,17 +256,13 @@ pub fn records_by_rules(records: &[CheckedRecord], heads: &[RecordHead]) -> Chec
     )
 }
 
-fn warnings(assessment: &Assessment) -> impl Iterator<Item = String> {
-    assessment.warnings.iter().map(|warning| format!("warning: {warning}"))
-}
-
 /// Checks that all figures of records are reliable.
 pub fn records_reliable(records: &[CheckedRecord], assessment: &Assessment) -> Check {
     let own = records.iter().flat_map(|record| record.unreliable.iter().cloned());
     let summary = format!("load, spread and source of the bytes of {}", count(records.len(), "record"));
     let mut check = Check::of_reliability(summary, assessment, own);
     let untested = records.iter().flat_map(|record| record.untested.iter().cloned());
-    check.notes.extend(warnings(assessment).chain(untested));
+    check.notes.extend(assessment.warnings.iter().cloned().chain(untested));
     check
 }
 

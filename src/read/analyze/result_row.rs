@@ -83,8 +83,8 @@ pub struct RowFigures {
     #[serde(skip_deserializing)]
     peak_memory_bytes: Option<Bytes>,
     /// Arithmetic performance and utilization; `null` without a record.
-    #[serde(skip_deserializing)]
-    arithmetic: Option<Utilization>,
+    #[serde(default)]
+    pub arithmetic: Option<Utilization>,
 }
 
 /// Reliability of the figures.

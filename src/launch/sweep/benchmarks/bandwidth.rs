@@ -32,7 +32,7 @@ use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJ
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::estimate;
 use crate::launch::sweep::live::Live;
-use crate::launch::sweep::plan::joined;
+use crate::launch::sweep::plan::{self, joined};
 use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 use crate::output::Json;
 use crate::output::table::{Column, Row, Table};
@@ -63,16 +63,11 @@ pub fn default_folder(now: SystemTime) -> PathBuf {
     results_folder::default_path("bandwidth", now)
 }
 
-/// Returns DLPerf's cases of several ranks that fit, and all slots of several hosts. If there is no such case, returns
-/// all slots of one host.
-pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
-    let mut cases: Vec<Case> =
-        Case::DLPERF.into_iter().filter(|case| case.ranks() > 1 && hosts.can_run(*case)).collect();
-    let whole = hosts.full_case();
-    if (whole.nodes > 1 || cases.is_empty()) && !cases.contains(&whole) {
-        cases.push(whole);
-    }
-    cases
+/// Returns the cases of a sweep that have several ranks. If there are none, returns all slots of all hosts.
+pub fn default_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
+    let mut cases = plan::default_cases(hosts, device);
+    cases.retain(|case| case.ranks() > 1);
+    if cases.is_empty() { vec![hosts.full_case()] } else { cases }
 }
 
 /// Checks the configuration before anything starts, then runs every case.
@@ -478,11 +473,11 @@ case  operation   ranks  avg busbw  best busbw     of size  other load  failure
     fn default_cases_have_several_ranks() {
         let cases = |hosts: &str| -> Vec<String> {
             let hosts = Hosts::parse_list(hosts).expect("hosts");
-            default_cases(&hosts).iter().map(Case::to_string).collect()
+            default_cases(&hosts, DeviceKind::Cuda).iter().map(Case::to_string).collect()
         };
         assert_eq!(cases("a:1"), ["1n1g"]);
         assert_eq!(cases("a:2"), ["1n2g"]);
-        assert_eq!(cases("a:64"), ["1n2g", "1n4g", "1n8g"]);
+        assert_eq!(cases("a:64"), ["1n2g", "1n4g", "1n8g", "1n64g"]);
         assert_eq!(cases("a:4,b:4"), ["1n2g", "1n4g", "2n4g"]);
         assert_eq!(cases("a:1,b:1"), ["2n1g"]);
         assert_eq!(cases("a:8,b:8,c:8,d:8"), ["1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]);

@@ -94,7 +94,10 @@ impl<B: Benchmark> Session<'_, B> {
         let missing: Vec<&PlannedJob> = schedule.missing().collect();
         let lines = header.chain(self.unused_hosts()).chain(launch.slots_line.clone());
         let lines = lines.chain((missing.len() > SHORT_PLAN).then(|| plan_line(&missing)));
-        lines.chain(schedule.estimate.iter().cloned()).for_each(|line| print_line(&format!("# {line}")));
+        let is_finished = missing.is_empty() && !schedule.plan.is_empty();
+        let nothing =
+            is_finished.then(|| format!("nothing to run: all {} are finished", count(schedule.plan.len(), "run")));
+        lines.chain(nothing).chain(schedule.estimate.iter().cloned()).for_each(|line| print_line(&format!("# {line}")));
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# plus arguments for the network that the doctor finds, unless --no-doctor is set");

@@ -10,6 +10,7 @@ use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, Strategy};
+use ringmark_core::number_text::three_digits;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
@@ -18,6 +19,10 @@ use crate::read::analyze::comparison::side::{
 };
 use crate::read::analyze::settings;
 use crate::read::load::environment::EnvironmentText;
+
+/// Largest relative difference of two measured rates of matrix products that is not listed: those of equal devices differ
+/// by their clocks.
+const MATRIX_RATE_NOISE: f64 = 0.1;
 
 /// Tables and cases that both sides have, and those that only one has.
 #[derive(Debug)]
@@ -233,7 +238,19 @@ impl Pair<'_> {
             base: self.joined(&base, name),
             test: self.joined(&test, name),
         };
-        names.into_iter().filter(is_compared).map(condition).collect()
+        names.into_iter().filter(is_compared).map(condition).chain(self.matrix_rates()).collect()
+    }
+
+    /// Returns the measured rates of matrix products of the first case that has both, if they differ: the devices, their
+    /// clocks or the math library then explain a part of the other differences.
+    fn matrix_rates(&self) -> Option<ConditionDifference> {
+        let rates = |[base, test]: &[&SideCase; 2]| Some((base.name.clone(), base.matrix_rate?.0, test.matrix_rate?.0));
+        let (case, base, test) = self.cases.iter().find_map(rates)?;
+        ((test / base - 1.0).abs() > MATRIX_RATE_NOISE).then(|| ConditionDifference {
+            name: format!("measured matmul rate ({case})"),
+            base: format!("{} TFLOP/s", three_digits(base)),
+            test: format!("{} TFLOP/s", three_digits(test)),
+        })
     }
 
     /// Returns the values of a setting; without one, the value that a record omits.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceKind, Dtype, Model, Seconds, WorkUnit};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceKind, Dtype, Model, Seconds, TeraflopsPerSecond, WorkUnit};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
@@ -101,6 +101,8 @@ pub struct SideCase {
     pub runs: Vec<RunFigures>,
     /// Hardware and software of the runs; empty if unknown.
     pub environment: EnvironmentText,
+    /// Rate of matrix products that the runs measured on all ranks; `None` if unknown.
+    pub matrix_rate: Option<TeraflopsPerSecond>,
     /// Warnings about the runs.
     pub warnings: Vec<String>,
     /// Reasons why the figures are unreliable.
@@ -176,6 +178,7 @@ impl Side {
             for case in group.cases {
                 let known = known.case(&case.name);
                 known.runs.extend(case.runs);
+                known.matrix_rate = known.matrix_rate.or(case.matrix_rate);
                 known.warnings.extend(case.warnings);
                 known.reliability_warnings.extend(case.reliability_warnings);
                 for (name, values) in case.environment {

@@ -70,6 +70,7 @@ fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Resu
     let work = row.batch.shape().work(name);
     // A comparison shows no speedup, so a missing base is irrelevant.
     let of_no_interest = row.base.and_then(figures::missing_base);
+    let matrix_rate = row.figures.arithmetic.and_then(|it| it.matrix_product_teraflops_per_second);
     let RowRuns { warnings, runs, environment, .. } = row.runs;
     let warnings = warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
     let mut parts = vec![(name.to_string(), runs, warnings.collect(), row.reliability.reliability_warnings)];
@@ -93,6 +94,7 @@ fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Resu
             taken.reliability_warnings =
                 reliability_warnings.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
             (taken.runs, taken.warnings, taken.environment) = (figures, warnings, environment.clone());
+            taken.matrix_rate = matrix_rate;
         }
     }
     Ok(())

@@ -63,8 +63,9 @@ pub struct ScoreRow {
     /// Devices, profile and throughput.
     #[serde(flatten)]
     pub head: RowHead,
+    /// Variation between runs, memory and utilization.
     #[serde(flatten)]
-    figures: RowFigures,
+    pub figures: RowFigures,
     /// Reliability of the figures.
     #[serde(flatten)]
     pub reliability: RowReliability,

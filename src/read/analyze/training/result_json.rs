@@ -104,8 +104,9 @@ pub struct JsonRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     efficiency_margin: Option<f64>,
+    /// Variation between runs, memory and utilization.
     #[serde(flatten)]
-    figures: RowFigures,
+    pub figures: RowFigures,
     /// Validation accuracy; absent without `--validate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
