@@ -68,7 +68,7 @@ fn graphs_match_separate_launches() {
         (1, "--dtype bf16 --layout nhwc"),
         (1, "--dtype fp16 --layout nhwc --loss-scale 128"),
         (2, "--dtype tf32 --layout nhwc"),
-        (2, "--layout nchw --overlap off --bucket-mb 4"),
+        (2, "--layout nchw --model mxnet-lenet --image-size 28 --overlap off --bucket-mb 0.5"),
     ] {
         let (graphs, launches) = (train(ranks, "auto", options), train(ranks, "off", options));
         assert_same(&graphs, &launches, options);
@@ -162,9 +162,9 @@ fn graphs_keep_results_of_epochs_and_resumed_runs() {
 
 #[test]
 fn tuned_exchange_is_captured() {
-    let options = "--layout nchw --autotune";
-    let trained = train(2, "on", options);
-    assert_uses_graphs(&trained, options);
+    let options = format!("{TINY} --autotune");
+    let trained = train(2, "on", &options);
+    assert_uses_graphs(&trained, &options);
     assert!(trained.record.header.tuning.is_some());
     checksum(&trained.record);
 }
