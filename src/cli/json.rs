@@ -1,10 +1,9 @@
 //! `--json [FILE]`, shared by every command that prints a table.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 
 use crate::output::Json;
 
@@ -24,14 +23,9 @@ impl JsonOption {
 }
 
 /// Moves `--json` to the end if a folder follows it: `extract --json FOLDER` means `extract FOLDER --json`.
-pub fn before_folder(mut typed: Vec<OsString>) -> Vec<OsString> {
-    let is_before = |pair: &[OsString]| pair[0] == "--json" && Path::new(&pair[1]).is_dir();
-    let (own, _) = shell::split_program(&typed);
-    if let Some(place) = own.windows(2).position(is_before) {
-        let option = typed.remove(place);
-        typed.push(option);
-    }
-    typed
+pub fn before_folder(typed: CommandWords) -> CommandWords {
+    let is_before = typed.own().windows(2).any(|pair| pair[0] == "--json" && Path::new(&pair[1]).is_dir());
+    if is_before { typed.without_flag("--json").with_flag("--json") } else { typed }
 }
 
 #[cfg(test)]
@@ -42,7 +36,7 @@ mod tests {
     fn folder_after_json_is_not_its_file() {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let name = folder.to_str().expect("ASCII");
-        let moved = |words: &[&str]| before_folder(words.iter().map(OsString::from).collect());
+        let moved = |words: &[&str]| before_folder(words.iter().collect()).texts();
         assert_eq!(moved(&["ringmark", "extract", "--json", name]), ["ringmark", "extract", name, "--json"]);
         let file = ["ringmark", "extract", "--json", "no/such/file", name];
         assert_eq!(moved(&file), file);

@@ -27,7 +27,7 @@ use ringmark_core::dimension::Model;
 use ringmark_core::options::help;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::migration_hints::{self, MigrationHint, letters};
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::accept::AcceptOptions;
@@ -46,7 +46,7 @@ use crate::cli::watch::WatchOptions;
 use crate::launch::accept::command as accept;
 use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
-use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
+use crate::launch::local::environment::{set_command, typed_command};
 use crate::launch::sweep::{alternate, goodput, live};
 use crate::output;
 use crate::read::diff::DiffConfig;
@@ -84,14 +84,14 @@ impl Cli {
     /// Parses the arguments and the options file; exits if help is requested or if parsing fails.
     pub fn read() -> Cli {
         let program = Cli::program();
-        let with_long_names = with_long_out(&program, &typed_arguments());
-        let typed = with_long_names.clone().unwrap_or_else(typed_arguments);
-        if let Some(arguments) = config_file::inherit(&program, &typed).or(with_long_names) {
-            environment::set_arguments(arguments);
+        let with_long_names = with_long_out(&program, &typed_command());
+        let typed = with_long_names.clone().unwrap_or_else(typed_command);
+        if let Some(command) = config_file::inherit(&program, &typed).or(with_long_names) {
+            set_command(command);
         }
         let arguments = config_file::expand(
             &program,
-            json::before_folder(migration_hints::with_two_dashes(typed_arguments())),
+            json::before_folder(migration_hints::with_two_dashes(typed_command())),
             with_hint,
         );
         let cli = arguments.map_err(|error| vec![error]).and_then(|arguments| parse(&program, arguments));
@@ -101,34 +101,32 @@ impl Cli {
 
 /// Replaces `-o` by `--out` for commands in which it is its short form: manifests and messages contain commands, and their
 /// readers look for `--out`. `None` if nothing is replaced.
-fn with_long_out(program: &clap::Command, typed: &[OsString]) -> Option<Vec<OsString>> {
-    let command = program.find_subcommand(typed.get(1)?)?;
+fn with_long_out(program: &clap::Command, typed: &CommandWords) -> Option<CommandWords> {
+    let command = program.find_subcommand(typed.subcommand()?)?;
     command.get_arguments().find(|option| option.get_id() == "out" && option.get_short() == Some('o'))?;
-    let (own, _) = shell::split_program(typed);
+    let own = typed.own();
     let long = |(index, word): (usize, &OsString)| {
         let value = word.to_str()?.strip_prefix("-o")?;
         // The value may itself be an option, of another program.
-        let is_value = typed[index - 1] == "--launcher-args" || index < 2;
+        let is_value = index < 2 || own[index - 1] == "--launcher-args";
         (!is_value).then(|| match value.strip_prefix('=').unwrap_or(value) {
             "" => OsString::from("--out"),
             value => OsString::from(format!("--out={value}")),
         })
     };
-    let replaced: Vec<Option<OsString>> = own.iter().enumerate().skip(1).map(long).collect();
-    replaced.iter().any(Option::is_some).then(|| {
-        let words = replaced.into_iter().zip(&own[1..]).map(|(long, word)| long.unwrap_or_else(|| word.clone()));
-        typed[..1].iter().cloned().chain(words).chain(typed[own.len()..].iter().cloned()).collect()
-    })
+    let words = own.iter().enumerate().map(|(index, word)| long((index, word)).unwrap_or_else(|| word.clone()));
+    let replaced = typed.clone().with_own(words.collect());
+    (replaced != *typed).then_some(replaced)
 }
 
 /// Maximum number of wrong options that are reported together.
 const MAX_ERRORS: usize = 8;
 
 /// Parses the arguments. After a wrong option, parses again without it, so that the errors name all wrong options.
-fn parse(program: &clap::Command, mut arguments: Vec<OsString>) -> Result<Cli, Vec<clap::Error>> {
+fn parse(program: &clap::Command, mut arguments: CommandWords) -> Result<Cli, Vec<clap::Error>> {
     let mut errors = Vec::new();
     loop {
-        let matches = program.clone().try_get_matches_from(&arguments);
+        let matches = program.clone().try_get_matches_from(arguments.words());
         let notes = matches.as_ref().map_or_else(|_| Vec::new(), |matches| notes_on_aliases(program, matches));
         let error = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
             Ok(cli) if errors.is_empty() => {
@@ -141,7 +139,7 @@ fn parse(program: &clap::Command, mut arguments: Vec<OsString>) -> Result<Cli, V
         let others = without_wrong_option(&arguments, &error);
         // Without the wrong options, others may be missing.
         if errors.is_empty() || others.is_some() {
-            errors.push(with_hint(error, &LaunchEnvironment::read().command));
+            errors.push(with_hint(error, &typed_command().texts()));
         }
         match others {
             Some(others) if errors.len() < MAX_ERRORS => arguments = others,
@@ -172,7 +170,7 @@ fn notes_on_aliases(program: &clap::Command, matches: &ArgMatches) -> Vec<String
 }
 
 /// Returns `arguments` without the option that caused `error` and its value; `None` for an error of another kind.
-fn without_wrong_option(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
+fn without_wrong_option(arguments: &CommandWords, error: &clap::Error) -> Option<CommandWords> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -181,11 +179,11 @@ fn without_wrong_option(arguments: &[OsString], error: &clap::Error) -> Option<V
         return None;
     }
     let (option, value) = (text(ContextKind::InvalidArg)?.split(' ').next()?, text(ContextKind::InvalidValue));
-    if arguments.get(1).is_some_and(|command| command == "run") && !option.starts_with('-') {
+    if arguments.subcommand() == Some("run") && !option.starts_with('-') {
         // The words after it belong to the program.
         return None;
     }
-    let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = arguments.texts();
     let is_option = |word: &str| match word.strip_prefix(option) {
         Some(rest) => rest.is_empty() || rest.starts_with('=') || (option.len() == 2 && option.starts_with('-')),
         None => false,
@@ -196,9 +194,8 @@ fn without_wrong_option(arguments: &[OsString], error: &clap::Error) -> Option<V
     let is_value = |word: &String| Some(word.as_str()) == value || !word.starts_with('-');
     let has_value = words[place].starts_with('-') && !words[place].contains('=');
     let number = if has_value && words.get(place + 1).is_some_and(is_value) { 2 } else { 1 };
-    let mut others = arguments.to_vec();
-    others.drain(place..place + number);
-    Some(others)
+    let others = arguments.words().enumerate().filter(|(index, _)| !(place..place + number).contains(index));
+    Some(others.map(|(_, word)| word).collect())
 }
 
 /// Adds a migration hint to an error caused by an option of another program.
@@ -374,11 +371,7 @@ mod tests {
     #[test]
     fn short_out_is_replaced_where_it_means_a_folder() {
         let program = Cli::program();
-        let of = |line: &str| {
-            let typed: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let words = with_long_out(&program, &typed)?;
-            Some(words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
-        };
+        let of = |line: &str| with_long_out(&program, &line.split(' ').collect()).map(|words| words.to_string());
         for (line, long) in [
             ("ringmark sweep -o a --resume", Some("ringmark sweep --out a --resume")),
             ("ringmark score -oa", Some("ringmark score --out=a")),

@@ -20,7 +20,7 @@
 //! | [`validity`] | warnings for the reader, derived from a record alone |
 //! | [`trace`] | traces within iterations: spans of all ranks on a common clock, and their files |
 //! | [`number_text`] | numbers in messages and tables |
-//! | [`shell`] | quoting of printed commands |
+//! | [`shell`] | words of command lines, and their quoting |
 //! | [`untrusted_text`] | untrusted text, sanitized for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 

@@ -26,17 +26,6 @@ pub const SCHEMA: u32 = 2;
 /// Value of the first field, which identifies the file format.
 pub const KIND: &str = "ringmark-sweep";
 
-/// Returns the words of a [command](Manifest::command) without an option that has a value.
-pub fn without_option(mut words: Vec<String>, option: &str) -> Vec<String> {
-    let mut is_value = false;
-    words.retain(|word| {
-        let was_option = std::mem::replace(&mut is_value, word == option);
-        let has_value = word.strip_prefix(option).is_some_and(|rest| rest.starts_with('='));
-        !was_option && !is_value && !has_value
-    });
-    words
-}
-
 /// Manifest of a whole sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {

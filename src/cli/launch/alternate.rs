@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::number;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 
 use crate::launch::local::results_folder;
 use crate::launch::sweep::alternate::{AlternateConfig, Side};
@@ -76,22 +76,20 @@ impl AlternateOptions {
     }
 }
 
-/// Splits a command into its words.
-fn command(text: &str) -> anyhow::Result<Vec<String>> {
+/// Parses a command, with the program or without.
+fn command(text: &str) -> anyhow::Result<CommandWords> {
     let words = shell_words::split(text).with_context(|| format!("{text:?} is not a command"))?;
-    let words: Vec<String> = words.into_iter().skip_while(|word| word == "ringmark").collect();
-    let name = words.first().map_or("", String::as_str);
+    let words = words.into_iter().skip_while(|word| word == "ringmark");
+    let command: CommandWords = ["ringmark".to_owned()].into_iter().chain(words).collect();
     ensure!(
-        COMMANDS.contains(&name),
+        command.subcommand().is_some_and(|name| COMMANDS.contains(&name)),
         "{text:?} does not begin with {}: give each command with its options in quotes",
         COMMANDS.join(", ")
     );
-    let (own, _) = shell::split_program(&words);
-    let is_set = |option: &&&str| own.iter().any(|word| word.split('=').next() == Some(**option));
-    if let Some(option) = OWN_OPTIONS.iter().find(is_set) {
+    if let Some(option) = OWN_OPTIONS.iter().find(|option| command.has(option)) {
         return Err(anyhow!("{option} in {text:?}: each round sets it; omit it there"));
     }
-    Ok(words)
+    Ok(command)
 }
 
 fn check_names(names: &[String], commands: usize) -> anyhow::Result<()> {
@@ -116,7 +114,7 @@ mod tests {
     #[test]
     fn commands_and_names_are_checked() {
         let words = command("ringmark run --lines '(?P<ms>[0-9]+) ms' -- train --out x").expect("a command");
-        assert_eq!(words, ["run", "--lines", "(?P<ms>[0-9]+) ms", "--", "train", "--out", "x"]);
+        assert_eq!(words.to_string(), "ringmark run --lines '(?P<ms>[0-9]+) ms' -- train --out x");
         let error = |result: anyhow::Result<()>| format!("{:#}\n", result.expect_err("an error"));
         let of = |text: &str| error(command(text).map(drop));
         let names =

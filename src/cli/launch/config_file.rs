@@ -1,7 +1,6 @@
 //! Options in a TOML file: `--config FILE` inserts them before those on the command line, and `--dry-run --save-config
 //! FILE` writes them with all others as comments. clap parses the values of a file as it parses typed ones.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::option_table::{self, Options, Setting};
-use ringmark_core::shell;
+use ringmark_core::shell::{self, CommandWords};
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -174,11 +173,11 @@ fn value(text: &str) -> Value {
 /// them, given the arguments that the file stands for. A typed profile overrides the options that a profile sets.
 pub fn expand(
     program: &Command,
-    typed: Vec<OsString>,
+    typed: CommandWords,
     explain: fn(clap::Error, &[String]) -> clap::Error,
-) -> Result<Vec<OsString>, clap::Error> {
+) -> Result<CommandWords, clap::Error> {
     // Errors on the command line itself are reported when all of it is parsed.
-    let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(&typed) else { return Ok(typed) };
+    let Ok(matches) = program.clone().ignore_errors(true).try_get_matches_from(typed.words()) else { return Ok(typed) };
     let Some((name, matches)) = matches.subcommand() else { return Ok(typed) };
     let (Some(command), Ok(Some(path))) = (program.find_subcommand(name), matches.try_get_one::<PathBuf>(CONFIG))
     else {
@@ -193,18 +192,15 @@ pub fn expand(
         return Err(in_file(text.trim_start_matches("error: ").trim_end().to_owned()));
     }
     let of_file = options.iter().filter(|option| !is_overridden(option, command, matches)).flat_map(arguments);
-    // After the program and its subcommand, because no option is accepted before the subcommand.
-    let mut typed = typed.into_iter();
-    let head: Vec<OsString> = typed.by_ref().take(2).collect();
-    Ok(head.into_iter().chain(of_file.map(OsString::from)).chain(typed).collect())
+    Ok(typed.with_first(of_file))
 }
 
 /// Adds the options of the sweep in `--out` that the typed ones do not override, with `--resume`; `None` if nothing is
 /// added.
-pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
+pub fn inherit(program: &Command, typed: &CommandWords) -> Option<CommandWords> {
     let is_of_start =
         |id: &&Id| id.as_str() == "out" || COMMAND_LINE_ONLY.contains(&id.as_str().replace('_', "-").as_str());
-    let matches = program.clone().ignore_errors(true).try_get_matches_from(typed).ok()?;
+    let matches = program.clone().ignore_errors(true).try_get_matches_from(typed.words()).ok()?;
     let (name, matches) = matches.subcommand()?;
     let command = program.find_subcommand(name)?;
     let is_resumed =
@@ -215,21 +211,14 @@ pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
         ACCEPT => Journal::find(out).ok()??.header.command,
         _ => Manifest::find(out).ok()??.command,
     };
-    let earlier: Vec<OsString> = earlier.into_iter().map(OsString::from).collect();
-    let program_words = match shell::split_program(typed) {
-        (_, []) => shell::split_program(&earlier).1.to_vec(),
-        _ => Vec::new(),
-    };
-    let earlier = expand(program, earlier, |error, _| error).ok()?;
-    let earlier = program.clone().try_get_matches_from(earlier).ok()?;
+    let words = expand(program, earlier.into_iter().collect(), |error, _| error).ok()?;
+    let earlier = program.clone().try_get_matches_from(words.words()).ok()?;
     let (_, earlier) = earlier.subcommand().filter(|(earlier, _)| *earlier == name)?;
     let is_own = |id: &&Id| !is_of_start(id) && id.as_str() != PROGRAM_WORDS;
     let inherited = given(earlier, ValueSource::CommandLine).filter(is_own).map(|id| setting(earlier, id));
     let inherited = inherited.filter(|option| !is_overridden(option, command, matches));
-    let inherited: Vec<OsString> =
-        inherited.flat_map(|option| arguments(&option).collect::<Vec<_>>()).map(OsString::from).collect();
-    let (head, rest) = typed.split_at_checked(2)?;
-    Some([head, &inherited, rest, &program_words].concat())
+    let inherited = inherited.flat_map(|option| arguments(&option).collect::<Vec<_>>());
+    Some(typed.clone().with_first(inherited).with_rest_of(&words))
 }
 
 /// Argument that holds the words of another program.

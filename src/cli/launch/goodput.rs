@@ -11,7 +11,7 @@ use ringmark_core::options::value::{number, seconds};
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::sweep::SweepOptions;
-use crate::launch::local::environment::{set_arguments, typed_arguments};
+use crate::launch::local::environment::{set_command, typed_command};
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::goodput::{GoodputConfig, Interval};
 use crate::launch::sweep::plan::{BatchSizes, reject_duplicates};
@@ -104,11 +104,9 @@ impl GoodputOptions {
                 self.duration, self.mtbf
             ));
         }
-        let mut typed = typed_arguments();
-        if !typed.iter().any(|word| word.to_string_lossy().starts_with("--out")) {
+        if !typed_command().has("--out") {
             // For the command that resumes.
-            typed.extend(["--out".into(), train.sweep.out.clone().into()]);
-            set_arguments(typed);
+            set_command(typed_command().with("--out", &train.sweep.out));
         }
         Ok(GoodputConfig {
             train,

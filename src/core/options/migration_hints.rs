@@ -9,7 +9,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::options::keyword_enum::KeywordEnum;
-use crate::shell;
+use crate::shell::{self, CommandWords};
 
 /// Options or commands of other programs with one meaning, and ringmark's equivalent.
 #[derive(Debug)]
@@ -508,12 +508,9 @@ pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHin
 }
 
 /// Replaces mpirun's options with one dash that would be read as `-h`, a request for help, and joins those with two values.
-pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
-    // Words of another program follow `--`.
-    let own = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
-    let others = typed[own..].to_vec();
+pub fn with_two_dashes(typed: CommandWords) -> CommandWords {
     let mut replaced: Vec<OsString> = Vec::new();
-    let mut words = typed.into_iter().take(own);
+    let mut words = typed.own().iter().cloned();
     while let Some(word) = words.next() {
         let number = word.to_str().and_then(|word| word.strip_prefix("-np")).filter(|rest| is_number(rest));
         replaced.push(match (word.to_str(), number) {
@@ -531,8 +528,7 @@ pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
             _ => word,
         });
     }
-    replaced.extend(others);
-    replaced
+    typed.with_own(replaced)
 }
 
 /// Separates the number from a short option: `-N2` is `-N=2`.

@@ -16,7 +16,6 @@ use ringmark_core::host::unix_time;
 use ringmark_core::manifest::Manifest;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
-use ringmark_core::shell;
 
 use crate::launch::accept::facts::{self, Facts};
 use crate::launch::accept::job::JobRunner;
@@ -226,7 +225,7 @@ impl Acceptance<'_> {
                 host.hardware.clone_from(hardware);
             }
             let (command, program) =
-                (resume_command(self.launcher.environment(), out), env!("CARGO_PKG_VERSION").to_owned());
+                (resume_command(self.launcher.environment(), out).texts(), env!("CARGO_PKG_VERSION").to_owned());
             let header = Header::new(command, program, fleet, criteria.clone(), SEED);
             let slurm = matches!(self.config.launch.starter, Starter::Slurm(_));
             return JournalFile::begin(out, Header { started: Some(unix_time()), slurm, ..header });
@@ -235,7 +234,7 @@ impl Acceptance<'_> {
     }
 
     fn with_advice(&self, error: &anyhow::Error) -> anyhow::Error {
-        let command = shell::join(resume_command(self.launcher.environment(), &self.config.out));
+        let command = resume_command(self.launcher.environment(), &self.config.out);
         anyhow!("{error:#}\nresume with: {command}")
     }
 
@@ -252,7 +251,7 @@ impl Acceptance<'_> {
         }
         printer.line(&format!("verdict: {}, logs and records: {}", file.display(), out.join(JOBS).display()));
         if end == RoundsEnd::OutOfTime {
-            let command = shell::join(resume_command(self.launcher.environment(), out));
+            let command = resume_command(self.launcher.environment(), out);
             printer.line(&format!("stopped before --max-minutes; continue with: {command}"));
         }
         match verdict.failure() {

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 use ringmark_core::host::kernel_file::first_line_with;
 use ringmark_core::host::processors;
-use ringmark_core::shell;
+use ringmark_core::shell::{self, CommandWords};
 
 use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY, SSH_AGENT};
 
@@ -48,7 +48,7 @@ pub struct LaunchEnvironment {
     /// Name of the first GPU of this machine, as its driver gives it.
     pub gpu: Option<String>,
     /// This process's command line, program first.
-    pub command: Vec<String>,
+    pub command: CommandWords,
     /// Variables that affect results and may be recorded, with their values.
     pub settings: BTreeMap<String, String>,
     /// True if Open MPI needs settings for a container: this is one, and the user has not chosen a copy mechanism.
@@ -72,22 +72,23 @@ pub struct LaunchEnvironment {
 }
 
 /// The command line with the options that `--resume` adds from the manifest.
-static COMPLETED: OnceLock<Vec<OsString>> = OnceLock::new();
+static COMPLETED: OnceLock<CommandWords> = OnceLock::new();
 
-/// Sets the command line that [`typed_arguments`] returns, once.
-pub fn set_arguments(completed: Vec<OsString>) {
+/// Sets the command line that [`typed_command`] returns, once.
+pub fn set_command(completed: CommandWords) {
     COMPLETED.get_or_init(|| completed);
 }
 
 /// Returns this process's command line, program first: as typed, or as `--resume` completed it.
-pub fn typed_arguments() -> Vec<OsString> {
+pub fn typed_command() -> CommandWords {
     COMPLETED.get().cloned().unwrap_or_else(|| env::args_os().collect())
 }
 
 /// Returns the program as typed, for commands that are printed: `ringmark`, or a path if it is not found without one.
 pub fn typed_program() -> String {
-    let program = typed_arguments().into_iter().next().map(|program| program.to_string_lossy().into_owned());
-    shell::quote(&program.unwrap_or_else(|| "ringmark".to_owned())).into_owned()
+    let command = typed_command();
+    let program = command.own().first().map_or("ringmark".into(), |program| program.to_string_lossy());
+    shell::quote(&program).into_owned()
 }
 
 /// Returns the name of a GPU from `folder`, in which NVIDIA's driver has a folder for each GPU with its `information`.
@@ -121,7 +122,7 @@ impl LaunchEnvironment {
                 .unwrap_or_default(),
             temporary: env::temp_dir(),
             cores: processors::cores(),
-            command: typed_arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            command: typed_command(),
             settings: env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
                 .filter(|(name, _)| is_allowed(name))

@@ -1,6 +1,7 @@
 //! `ringmark alternate`: several sweeps in turn, one run of each in every round, so that drift of the machine affects all
 //! of them alike. Each sweep is a command of its own, which resumes its folder with one more run.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -11,7 +12,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::options::usage::usage;
 use ringmark_core::progress::Progress;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 
 use crate::launch::local::child::{ChildProcess, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
@@ -42,8 +43,8 @@ pub struct AlternateConfig {
 pub struct Side {
     /// Name of its folder.
     pub name: String,
-    /// Subcommand of this program, and its options without `--out`, `--runs` and `--resume`.
-    pub command: Vec<String>,
+    /// Command of this program, without `--out`, `--runs` and `--resume`.
+    pub command: CommandWords,
 }
 
 impl AlternateConfig {
@@ -63,17 +64,12 @@ impl AlternateConfig {
         self.sides[first..].iter().chain(&self.sides[..first])
     }
 
-    /// Returns the words of a side's command in a round.
-    fn command(&self, side: &Side, round: u32) -> Vec<String> {
+    /// Returns a side's command in a round.
+    fn command(&self, side: &Side, round: u32) -> CommandWords {
         let folder = self.folder(side);
-        let (name, options) = side.command.split_at(1);
-        let mut words = name.to_vec();
-        words.extend(["--out".to_owned(), folder.display().to_string(), "--runs".to_owned(), round.to_string()]);
-        if folder.join(MANIFEST).exists() {
-            words.push("--resume".to_owned());
-        }
-        words.extend_from_slice(options);
-        words
+        let resume = folder.join(MANIFEST).exists().then(|| "--resume".into());
+        let own = [OsString::from("--out"), folder.into(), "--runs".into(), round.to_string().into()];
+        side.command.clone().with_first(own.into_iter().chain(resume))
     }
 }
 
@@ -97,7 +93,7 @@ pub fn run(config: &AlternateConfig) -> anyhow::Result<()> {
             let status = run_side(&environment, &config.command(side, round), &log, &interrupt)?;
             if !status.is_some_and(|status| status.success()) {
                 let what = status.map_or_else(|| "interrupted".to_owned(), |status| format!("failed: {status}"));
-                let resume = shell::join(resume_command(&environment, &config.out));
+                let resume = resume_command(&environment, &config.out);
                 let (name, log) = (&side.name, log.display());
                 bail!("{name} {what} in round {round} of {}; output: {log}\nresume with: {resume}", config.rounds);
             }
@@ -115,19 +111,20 @@ fn print_runs(folder: &Path) {
     runs.for_each(|run| print_line(&format!("  {}", table_line(run))));
 }
 
-/// Runs this program with `words`; appends its output to `log`. Returns `None` if the user interrupts.
+/// Runs a command of this program; appends its output to `log`. Returns `None` if the user interrupts.
 fn run_side(
     environment: &LaunchEnvironment,
-    words: &[String],
+    words: &CommandWords,
     log: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<ExitStatus>> {
     let output = OpenOptions::new().create(true).append(true).open(log);
     let output = output.with_context(|| format!("cannot write {}", log.display()))?;
-    let mut command = Command::new(&environment.command[0]);
-    command.args(words).stdin(Stdio::null()).stdout(output);
+    let program = &environment.command.own()[0];
+    let mut command = Command::new(program);
+    command.args(words.words().skip(1)).stdin(Stdio::null()).stdout(output);
     let child = ChildProcess::start(&mut command, EndPolicy::TerminateLeader(PATIENCE));
-    let mut child = child.with_context(|| format!("cannot start {}", environment.command[0]))?;
+    let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
     while !interrupt.is_set() {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
@@ -146,12 +143,11 @@ mod tests {
     #[test]
     fn rounds_rotate_and_resume_with_one_more_run() {
         let folder = tempfile::tempdir().expect("a folder");
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let side = |name: &str, text| Side { name: name.to_owned(), command: words(text) };
+        let side = |name: &str, text: &str| Side { name: name.to_owned(), command: text.split(' ').collect() };
         let config = AlternateConfig {
             sides: vec![
-                side("theirs", "run --lines nanogpt -- torchrun train.py"),
-                side("own", "sweep --batch-size 8"),
+                side("theirs", "ringmark run --lines nanogpt -- torchrun train.py"),
+                side("own", "ringmark sweep --batch-size 8"),
             ],
             rounds: 3,
             out: folder.path().to_owned(),
@@ -160,12 +156,12 @@ mod tests {
         let order = |round| config.in_round(round).map(|side| &side.name[..]).collect::<Vec<_>>();
         assert_eq!([order(1), order(2), order(3)], [["theirs", "own"], ["own", "theirs"], ["theirs", "own"]]);
         let command = |round| {
-            let text = config.command(&config.sides[0], round).join(" ");
+            let text = config.command(&config.sides[0], round).to_string();
             text.replace(&folder.path().display().to_string(), "OUT")
         };
-        assert_eq!(command(1), "run --out OUT/theirs --runs 1 --lines nanogpt -- torchrun train.py");
+        assert_eq!(command(1), "ringmark run --out OUT/theirs --runs 1 --lines nanogpt -- torchrun train.py");
         fs::create_dir(folder.path().join("theirs")).expect("a folder");
         fs::write(folder.path().join("theirs").join(MANIFEST), "").expect("a file");
-        assert_eq!(command(2), "run --out OUT/theirs --runs 2 --resume --lines nanogpt -- torchrun train.py");
+        assert_eq!(command(2), "ringmark run --out OUT/theirs --runs 2 --resume --lines nanogpt -- torchrun train.py");
     }
 }

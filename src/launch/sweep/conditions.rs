@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringmark_core::file::sha256;
-use ringmark_core::manifest::{Conditions, STARTER, without_option};
-use ringmark_core::shell;
+use ringmark_core::manifest::{Conditions, STARTER};
+use ringmark_core::shell::CommandWords;
 
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
@@ -51,15 +51,8 @@ pub fn conditions(
 }
 
 /// Returns the command that resumes the sweep in `out`. `--repeat` is removed: it applies only once.
-pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
-    let (own, program) = shell::split_program(&environment.command);
-    let mut command = without_option(own.to_vec(), "--repeat");
-    if !command.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
-        command.extend(["--out".to_owned(), out.display().to_string()]);
-    }
-    if !command.iter().any(|argument| argument == "--resume") {
-        command.push("--resume".to_owned());
-    }
-    command.extend_from_slice(program);
-    command
+pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> CommandWords {
+    let command = environment.command.clone().without("--repeat");
+    let command = if command.has("--out") { command } else { command.with("--out", out) };
+    command.with_flag("--resume")
 }

@@ -151,7 +151,7 @@ impl Measurement<'_> {
             kind: KIND.to_owned(),
             schema: SCHEMA,
             program: env!("CARGO_PKG_VERSION").to_owned(),
-            command: LaunchEnvironment::read().command,
+            command: LaunchEnvironment::read().command.texts(),
             what: run.point().to_string(),
             case: run.case,
             unit: run.batch.unit(),

@@ -11,13 +11,11 @@ use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::dimension::{BatchShape, Strategy};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::{MemoryShortage, unix_time};
-use ringmark_core::manifest::{
-    Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, STRATEGY, without_option,
-};
+use ringmark_core::manifest::{Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, STRATEGY};
 use ringmark_core::number_text::count;
 use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 
 use crate::launch::local::disk_error;
 use crate::launch::sweep::conditions::SERVER_HOSTS;
@@ -35,7 +33,7 @@ pub struct RequestedSweep<'a> {
     /// Folder of its results.
     pub out: &'a Path,
     /// Command that continues it.
-    pub command: Vec<String>,
+    pub command: CommandWords,
     /// Conditions that its figures depend on.
     pub conditions: Conditions,
     /// True if a spare host may take the place of another, so that host names may differ.
@@ -57,7 +55,7 @@ impl Ledger {
     pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
         let RequestedSweep { benchmark, out, command, conditions, has_spare_hosts } = sweep;
         reject_used_folder(out)?;
-        let manifest = Manifest::new(benchmark, command, conditions);
+        let manifest = Manifest::new(benchmark, command.texts(), conditions);
         Ok(Ledger { out: out.to_owned(), manifest, superseded: Vec::new(), has_spare_hosts })
     }
 
@@ -90,8 +88,10 @@ impl Ledger {
             superseded = std::mem::take(&mut manifest.runs).into_iter().map(|run| run.name).collect();
             manifest.conditions = conditions.clone();
         } else if !mismatches.is_empty() {
+            let earlier: CommandWords = manifest.command.into_iter().collect();
             let is_set = |mismatch: &&Mismatch| {
-                let mut words = manifest.command.iter().chain(&command);
+                let mut words = earlier.texts().into_iter().chain(command.texts());
+                // The options of an axis begin alike: --batch-size and --batch-sizes.
                 !mismatch.what.starts_with("--") || words.any(|word| word.starts_with(&mismatch.what))
             };
             let (set, mut unset): (Vec<&Mismatch>, Vec<&Mismatch>) = mismatches.iter().partition(is_set);
@@ -102,20 +102,18 @@ impl Ledger {
             shown.extend(
                 (!unset.is_empty()).then(|| format!("and {}, set by neither command", count(unset.len(), "option"))),
             );
-            let same = without_option(manifest.command, "--out").into_iter().skip(1);
-            let same = same.chain(["--out".to_owned(), out.display().to_string()]);
+            let same = earlier.without("--out").with("--out", out).with_program("ringmark");
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} has other settings, so new runs would not be comparable:\n{}\n\
-                 use the same settings (ringmark {}), or choose another --out",
+                 use the same settings ({same}), or choose another --out",
                 out.display(),
-                joined(&shown, "\n"),
-                shell::join(same.collect::<Vec<_>>())
+                joined(&shown, "\n")
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {
             manifest.conditions.hosts = conditions.hosts;
         }
-        manifest.command = command;
+        manifest.command = command.texts();
         // Taken from the records of the finished runs instead.
         manifest.ran_on = ObservedEnvironment::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest, superseded, has_spare_hosts };
@@ -190,8 +188,8 @@ impl Ledger {
     }
 
     /// Returns the command that continues this sweep.
-    pub fn command(&self) -> &[String] {
-        &self.manifest.command
+    pub fn command(&self) -> CommandWords {
+        self.manifest.command.iter().collect()
     }
 
     /// Returns true if this run need not run again.
@@ -326,16 +324,16 @@ mod tests {
 
     #[test]
     fn refused_resume_names_the_folder_and_the_options_that_were_set() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let conditions = |batch_size, wire| Conditions { options: options(batch_size, wire), ..Conditions::default() };
-        let then = words("target/release/ringmark sweep --wire=bf16 --out old --resume");
+        let then =
+            "target/release/ringmark sweep --wire=bf16 --out old --resume".split(' ').map(str::to_owned).collect();
         let mut manifest = Manifest::new(BenchmarkKind::Train, then, conditions("8", "bf16"));
         manifest.run("1n1g/rn50_b8_fp32_1.log".parse().expect("a name")).state = RunState::Finished;
         let refused = |command: &str| {
             let sweep = RequestedSweep {
                 benchmark: BenchmarkKind::Train,
                 out: Path::new("new"),
-                command: words(command),
+                command: command.split(' ').collect(),
                 conditions: conditions("128", "fp32"),
                 has_spare_hosts: false,
             };

@@ -7,7 +7,7 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::warning::{Warning, WarningKind};
 use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::number_text::percent;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, MIN_CASE_TIME};
 use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
@@ -65,7 +65,7 @@ pub struct ReliabilityWarning {
     value: String,
     /// Case to repeat, and the command to append it to.
     #[serde(skip)]
-    repeat: Option<(Case, Option<String>)>,
+    repeat: Option<(Case, Option<CommandWords>)>,
 }
 
 impl ReliabilityWarning {
@@ -174,7 +174,8 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
     if warnings.iter().any(remains) {
         return None;
     }
-    let repeats: Vec<&(Case, Option<String>)> = warnings.iter().filter_map(|warning| warning.repeat.as_ref()).collect();
+    let repeats: Vec<&(Case, Option<CommandWords>)> =
+        warnings.iter().filter_map(|warning| warning.repeat.as_ref()).collect();
     // Bandwidth runs have no command.
     let command = &repeats.iter().find(|(_, command)| command.is_some()).or(repeats.first())?.1;
     let mut cases: Vec<String> = Vec::new();
@@ -186,18 +187,9 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
     let first = if is_loaded(warnings) { "stop other processes, then repeat" } else { "repeat" };
     let cases = cases.join(",");
     Some(match command {
-        Some(command) => format!("{first}: {}", with_repeat(command, &cases)),
+        Some(command) => format!("{first}: {}", command.clone().with("--repeat", cases)),
         None => format!("{first} {cases}"),
     })
-}
-
-/// Adds the cases to repeat to a command, before another program in it.
-fn with_repeat(command: &str, cases: &str) -> String {
-    let words = shell_words::split(command).unwrap_or_default();
-    match shell::split_program(&words) {
-        (own, program @ [_, ..]) => format!("{} --repeat {cases} {}", shell::join(own), shell::join(program)),
-        _ => format!("{command} --repeat {cases}"),
-    }
 }
 
 /// Fix for a spread of the runs, besides a repetition.
@@ -256,7 +248,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
 /// Returns the fix that repeats a case: `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
 fn repeat(sweep_facts: &SweepFacts, case: Case) -> String {
     match &sweep_facts.resume_command {
-        Some(command) => format!("repeat {case}: {}", with_repeat(command, &case.to_string())),
+        Some(command) => format!("repeat {case}: {}", command.clone().with("--repeat", case.to_string())),
         None => format!("repeat the runs of {case}"),
     }
 }
@@ -438,8 +430,10 @@ mod tests {
 
     #[test]
     fn warnings_of_one_kind_are_merged() {
-        let sweep_facts =
-            SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
+        let sweep_facts = SweepFacts {
+            resume_command: Some("ringmark sweep --resume".split(' ').collect()),
+            ..SweepFacts::default()
+        };
         let heavy = load(0.53);
         let cases = [Case::SINGLE, Case { nodes: 1, gpus_per_node: 2 }];
         let mut warnings: Vec<ReliabilityWarning> = Vec::new();
@@ -471,16 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn repeated_cases_are_given_before_another_program() {
-        assert_eq!(with_repeat("ringmark sweep --resume", "1n1g"), "ringmark sweep --resume --repeat 1n1g");
-        let repeated = with_repeat("ringmark run --resume -- sh -c 'echo 1 ms'", "1n1g,1n2g");
-        assert_eq!(repeated, "ringmark run --resume --repeat 1n1g,1n2g -- sh -c 'echo 1 ms'");
-    }
-
-    #[test]
     fn warnings_start_above_each_threshold() {
-        let sweep_facts =
-            SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
+        let sweep_facts = SweepFacts {
+            resume_command: Some("ringmark sweep --resume".split(' ').collect()),
+            ..SweepFacts::default()
+        };
         let (heavy, light) = (load(0.53), load(HEAVY_FOREIGN_LOAD));
         let runs = [(1, Some(&light)), (2, Some(&heavy)), (3, None)];
         let found: Vec<String> =

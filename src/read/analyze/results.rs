@@ -3,13 +3,13 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::PathBuf;
 
 use ringmark_core::benchmark::{BenchmarkKind, RecordHead};
 use ringmark_core::dimension::BackendName;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::HostUse;
-use ringmark_core::manifest::without_option;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 use ringmark_core::trace::Timeline;
 
 use crate::read::analyze::assessment::Assessment;
@@ -92,7 +92,7 @@ pub struct ResultFolder {
     /// another result of a report has the same.
     pub name: String,
     /// Command that resumes the sweep, from its manifest.
-    pub resume_command: Option<String>,
+    pub resume_command: Option<CommandWords>,
     /// Price per hour of its hosts or GPUs, if given.
     pub price: Option<Price>,
     /// Runs of a sweep; no groups if there are none.
@@ -148,13 +148,10 @@ impl ResultFolder {
 
     /// Returns the command that resumes the sweep, without its folder, which depends on the reader.
     pub fn command(&self) -> Option<String> {
-        let words = shell_words::split(self.resume_command.as_deref()?).unwrap_or_default();
-        let mut words = without_option(words, "--out");
+        let command = self.resume_command.clone()?.without("--out").without_flag("--resume");
         // The path of the program says nothing on another machine.
-        if let Some(program) = words.first_mut() {
-            *program = program.rsplit('/').next().unwrap_or_default().to_owned();
-        }
-        Some(shell::join(words.iter().filter(|word| *word != "--resume")))
+        let path = command.own().first().map(PathBuf::from).unwrap_or_default();
+        Some(command.with_program(path.file_name().unwrap_or_default()).to_string())
     }
 
     /// Returns the assessment of everything in the folder: the only list of its warnings.

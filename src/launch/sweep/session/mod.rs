@@ -18,7 +18,6 @@ use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
-use ringmark_core::shell;
 
 use crate::launch::doctor::command::check_before_jobs;
 use crate::launch::doctor::host::InspectionSettings;
@@ -145,7 +144,7 @@ impl<B: Benchmark> Session<'_, B> {
         self.benchmark.finish(&ended, outcome.is_ok())?;
         outcome.map(|()| ended).map_err(|error| match &schedule.ledger {
             Some(ledger) => {
-                let command = shell::join(ledger.command());
+                let command = ledger.command();
                 let is_any_finished = schedule.plan.iter().any(|job| schedule.is_finished(job));
                 let advice = match (interrupt.is_set(), is_any_finished) {
                     (true, _) => "resume with",

@@ -11,6 +11,7 @@ use ringmark_core::dimension::{
 };
 use ringmark_core::file::run_name::Point;
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell::CommandWords;
 use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyModel};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
@@ -46,7 +47,7 @@ pub struct Evidence {
     /// Warnings about the runs, starting with those about reliability.
     pub warnings: Vec<String>,
     /// Command that resumes the sweep; `None` without a manifest.
-    pub resume_command: Option<String>,
+    pub resume_command: Option<CommandWords>,
     /// Straggler of the largest case, as named in its warning; `None` if there is none.
     pub straggler: Option<String>,
     /// Backend that summed the gradients; `None` without records of several ranks.

@@ -3,9 +3,8 @@
 use ringmark_core::dimension::{Case, Model};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::host::host_list;
-use ringmark_core::manifest::without_option;
 use ringmark_core::number_text::count;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -29,43 +28,32 @@ pub struct Refusal {
 /// of the cores for each rank, the sweep needs a new folder.
 ///
 /// Also returns the number of cores that a host needs, if the measured ones have fewer.
-fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> (String, Option<u32>) {
-    let typed = shell_words::split(command).unwrap_or_default();
-    let (own, of_program) = shell::split_program(&typed);
-    let mut words = own.to_vec();
+fn extended(command: &CommandWords, evidence: &Evidence, missing: &[Case]) -> (String, Option<u32>) {
     let mut cases: Vec<Case> = evidence.cases.iter().map(|measured| measured.case).collect();
     cases.extend(missing.iter().filter(|case| evidence.case(**case).is_none()));
     cases.sort_by_key(|case| (case.ranks(), *case));
     let names: Vec<String> = cases.iter().map(Case::to_string).collect();
-    let without = |words, options: &[&str]| options.iter().fold(words, |words, option| without_option(words, option));
     let (nodes, gpus) = most(cases.iter());
     let (measured_nodes, measured_gpus) = most(evidence.cases.iter().map(|measured| &measured.case));
-    let threads = value(&words, &["--threads"]).and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    let threads = command.value("--threads").and_then(|threads| threads.parse().ok()).unwrap_or(1);
     let needed = evidence.cores.filter(|cores| gpus * threads > *cores).map(|_| gpus * threads);
-    let mut known = known_hosts(&words);
-    let is_here =
-        known.iter().all(|name| name == "localhost") && value(&words, &["--hostfile", "--launcher"]).is_none();
+    let mut known = known_hosts(command);
+    let is_here = known.iter().all(|name| name == "localhost")
+        && !["--hostfile", "--launcher"].iter().any(|option| command.has(option));
     known.retain(|name| needed.is_none() && (nodes == 1 || name != "localhost"));
-    words = without(words, &["--cases"]);
-    words.extend(["--cases".to_owned(), names.join(",")]);
+    // The path of the program is that of the machine which ran the sweep.
+    let mut command = command.clone().with_program("ringmark").without("--cases").with("--cases", names.join(","));
     if nodes > measured_nodes || gpus > measured_gpus {
-        words = without(words, &["--hosts", "-H", "--hostfile"]);
+        command = ["--hosts", "-H", "--hostfile"].into_iter().fold(command, CommandWords::without);
         // By default, a machine without GPUs has a slot for each core.
         if !(is_here && nodes == 1 && needed.is_none() && evidence.cores.is_some()) {
-            words.extend(["--hosts".to_owned(), hosts(&known, nodes, gpus)]);
+            command = command.with("--hosts", hosts(&known, nodes, gpus));
         }
         if known.is_empty() || (evidence.cores.is_some() && gpus > measured_gpus) {
-            words.retain(|word| word != "--resume");
-            words = without(words, &["--out", "-o"]);
-            words.extend(["--out".to_owned(), "NEW_FOLDER".to_owned()]);
+            command = command.without_flag("--resume").without("--out").without("-o").with("--out", "NEW_FOLDER");
         }
     }
-    // The path of the program is that of the machine which ran the sweep.
-    if let Some(program) = words.first_mut() {
-        *program = "ringmark".to_owned();
-    }
-    words.extend_from_slice(of_program);
-    (shell::join(words), needed)
+    (command.to_string(), needed)
 }
 
 /// Returns the largest numbers of nodes and of ranks per node.
@@ -80,17 +68,9 @@ fn hosts(known: &[String], nodes: u32, gpus: u32) -> String {
     names.map(|name| format!("{name}:{gpus}")).collect::<Vec<String>>().join(",")
 }
 
-/// Returns the value of an option, given by any of its `names`.
-fn value(words: &[String], names: &[&str]) -> Option<String> {
-    words.iter().enumerate().find_map(|(index, word)| match word.split_once('=') {
-        Some((name, value)) => names.contains(&name).then(|| value.to_owned()),
-        None => words.get(index + 1).filter(|_| names.contains(&word.as_str())).cloned(),
-    })
-}
-
 /// Returns the names of the hosts in a command.
-fn known_hosts(words: &[String]) -> Vec<String> {
-    let list = value(words, &["--hosts", "-H"]).unwrap_or_default();
+fn known_hosts(command: &CommandWords) -> Vec<String> {
+    let list = command.value("--hosts").or_else(|| command.value("-H")).unwrap_or_default();
     let names = host_list::items(&list).map(|item| item.rsplit_once(':').map_or(item, |(name, _)| name));
     names.filter(|name| !name.is_empty()).flat_map(|name| host_list::expand(name).unwrap_or_default()).collect()
 }
@@ -177,7 +157,7 @@ mod tests {
         let template = evidence.cases[0].clone();
         let case = |name: &&str| CaseEvidence { case: name.parse().expect("a case"), ..template.clone() };
         evidence.cases = cases.iter().map(case).collect();
-        evidence.resume_command = Some(command.to_owned());
+        evidence.resume_command = Some(shell_words::split(command).expect("words").into_iter().collect());
         evidence
     }
 

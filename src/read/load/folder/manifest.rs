@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::file::run_name::{MANIFEST, RunName};
 use ringmark_core::manifest::{Manifest, RunOfSweep, RunState};
 use ringmark_core::number_text::count;
-use ringmark_core::shell;
+use ringmark_core::shell::CommandWords;
 
 use crate::read::load::folder::found::{Found, FoundRun, below};
 use crate::read::load::folder::sweep_facts::{Shortage, SweepFacts};
@@ -29,7 +29,7 @@ pub(super) fn apply(found: &mut Found, root: &Path) {
         }
     };
     found.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-    let command = shell::join(resume_command_here(&manifest.command, root));
+    let command = resume_command_here(manifest.command.iter().collect(), root);
     let planned = PlannedRuns::new(&manifest, found, root);
     let known: HashSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
     found.problems.extend(planned.changes.iter().cloned());
@@ -117,7 +117,7 @@ impl PlannedRuns {
     }
 
     /// Returns the problem of the runs without figures, if there are any.
-    fn missing(&self, command: &str) -> Option<Problem> {
+    fn missing(&self, command: &CommandWords) -> Option<Problem> {
         let runs = format!("{} {}", count(self.missing, "run"), if self.missing == 1 { "is" } else { "are" });
         let reasons = self.reasons.iter().map(|(what, runs)| format!("{what}: {}", listed(runs)));
         let reasons: Vec<String> = reasons.collect();
@@ -140,24 +140,18 @@ fn listed(runs: &[RunName]) -> String {
 }
 
 /// Returns the resume command for the sweep in `root`, even if the folder was moved or copied, also from another machine.
-fn resume_command_here(command: &[String], root: &Path) -> Vec<String> {
+fn resume_command_here(command: CommandWords, root: &Path) -> CommandWords {
     let is_root = |out: &str| fs::canonicalize(out).ok() == fs::canonicalize(root).ok();
-    let out = || root.display().to_string();
-    let mut is_value = false;
-    let word = |word: &String| match (std::mem::replace(&mut is_value, word == "--out"), word.strip_prefix("--out=")) {
-        (true, _) if !is_root(word) => out(),
-        (false, Some(typed)) if !is_root(typed) => format!("--out={}", out()),
-        _ => word.clone(),
+    let command = match command.value("--out") {
+        Some(out) if !is_root(&out) => command.set("--out", root),
+        _ => command,
     };
-    let mut words: Vec<String> = command.iter().map(word).collect();
-    if let Some(program) = words.first_mut() {
-        let path = Path::new(program);
-        // The path of another machine or folder.
-        if let Some(name) = path.file_name().filter(|_| !path.is_file()) {
-            *program = name.to_string_lossy().into_owned();
-        }
+    let path = command.own().first().map(PathBuf::from);
+    // The path of another machine or folder.
+    match path.as_deref().filter(|path| !path.is_file()).and_then(Path::file_name) {
+        Some(name) => command.with_program(name),
+        None => command,
     }
-    words
 }
 
 /// Returns the problem for a run that the sweep in its folder did not write.

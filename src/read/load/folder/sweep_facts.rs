@@ -5,6 +5,7 @@ use std::fmt;
 use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceChoice, Dtype, Model, Strategy};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::MemoryShortage;
+use ringmark_core::shell::CommandWords;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +83,7 @@ impl fmt::Display for Shortage {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SweepFacts {
     /// Command line that resumes the sweep.
-    pub resume_command: Option<String>,
+    pub resume_command: Option<CommandWords>,
     /// Requested device; `None` if the worker chose it.
     pub device: Option<DeviceChoice>,
     /// Batch sizes that do not fit into memory, without duplicates.
