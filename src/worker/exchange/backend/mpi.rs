@@ -13,13 +13,13 @@ use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::{Memory, UncopiedSums, narrow};
 use crate::ffi::group::Buffers;
-use crate::ffi::mpi::Sums;
+use crate::ffi::mpi::Communicator;
 use crate::job::heartbeat;
 use crate::job::world::World;
 
 /// MPI backend. A collective is complete when [`start_collective`](Backend::start_collective) returns.
 pub struct Mpi {
-    sums: Sums,
+    communicator: Communicator,
     chunk_kb: u32,
     memory: Memory,
     rank: u32,
@@ -31,7 +31,7 @@ pub struct Mpi {
 impl Mpi {
     pub fn new(chunk_kb: u32, memory: Memory, world: &World) -> Result<Mpi> {
         Ok(Mpi {
-            sums: Sums::new(world.communicator())?,
+            communicator: Communicator::new(world.communicator())?,
             chunk_kb,
             memory,
             rank: world.rank(),
@@ -51,27 +51,28 @@ impl Mpi {
         let done = |result: Result<()>| result.inspect(|()| heartbeat::count_progress());
         match collective {
             Collective::AllReduce { elements } => {
-                chunks(elements).try_for_each(|chunk| done(self.sums.all_reduce(buffers, chunk)))?
+                chunks(elements).try_for_each(|chunk| done(self.communicator.all_reduce(buffers, chunk)))?
             }
             Collective::Reduce { elements, root, .. } => {
-                chunks(elements).try_for_each(|chunk| done(self.sums.reduce(buffers, chunk, *root)))?;
+                chunks(elements).try_for_each(|chunk| done(self.communicator.reduce(buffers, chunk, *root)))?;
             }
             Collective::ReduceScatter { parts } => slices(parts, self.chunk_kb, bytes)
-                .try_for_each(|slice| done(self.sums.reduce_scatter(buffers, &shifted(&slice, first))))?,
+                .try_for_each(|slice| done(self.communicator.reduce_scatter(buffers, &shifted(&slice, first))))?,
             Collective::Broadcast { elements, root, .. } => {
                 let tensor = if rank == *root { input } else { output };
-                chunks(elements).try_for_each(|chunk| done(self.sums.broadcast(tensor, chunk, *root)))?;
+                chunks(elements).try_for_each(|chunk| done(self.communicator.broadcast(tensor, chunk, *root)))?;
                 if rank == *root && input.data_ptr() != output.data_ptr() {
                     let own = here(elements);
                     narrow(output, &own)?.f_copy_(&narrow(input, &own)?)?;
                 }
             }
             Collective::AllGather { parts, .. } => slices(parts, self.chunk_kb, bytes)
-                .try_for_each(|slice| done(self.sums.all_gather(buffers, &shifted(&slice, first))))?,
+                .try_for_each(|slice| done(self.communicator.all_gather(buffers, &shifted(&slice, first))))?,
             Collective::AllToAll { parts } => slices(parts, self.chunk_kb, bytes)
-                .try_for_each(|slice| done(self.sums.all_to_all(buffers, &shifted(&slice, first))))?,
+                .try_for_each(|slice| done(self.communicator.all_to_all(buffers, &shifted(&slice, first))))?,
             Collective::SendReceive { elements, neighbors } => {
-                chunks(elements).try_for_each(|chunk| done(self.sums.send_receive(buffers, chunk, *neighbors)))?;
+                chunks(elements)
+                    .try_for_each(|chunk| done(self.communicator.send_receive(buffers, chunk, *neighbors)))?;
             }
         }
         self.divide(collective, output, first)
@@ -129,7 +130,7 @@ impl Backend for Mpi {
 
     fn set_reduction(&mut self, reduction: Reduction) {
         self.reduction = reduction;
-        self.sums.is_largest = reduction == Reduction::Max;
+        self.communicator.is_largest = reduction == Reduction::Max;
     }
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {

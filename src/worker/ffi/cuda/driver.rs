@@ -9,6 +9,8 @@ use std::fs;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute};
 use libloading::os::unix::Library;
 
+use crate::ffi::process::libraries::{Exports, functions};
+
 /// `CUresult` as an integer: a newer driver may return a code that cudarc's enum lacks, which would be undefined
 /// behavior.
 type Status = c_int;
@@ -88,7 +90,7 @@ pub struct DriverFacts {
 
 /// Queries the driver `library`. The error is a sentence with the failed call and its fix.
 pub fn query(library: &Library) -> Result<DriverFacts, String> {
-    let driver = Driver::new(library)?;
+    let driver = Driver::find(exports(library)).map_err(|error| error.to_string())?;
     let cuda =
         version_by(library, "cuDriverGetVersion").ok_or("cuDriverGetVersion failed: reinstall the NVIDIA driver")?;
     // SAFETY: the type is the one in cuda.h; flags must be 0.
@@ -122,35 +124,24 @@ fn release_in(text: &str) -> Option<String> {
     text.lines().next()?.split_whitespace().find(is_release).map(str::to_owned)
 }
 
-/// Functions of the driver (cuda.h).
-struct Driver {
-    init: unsafe extern "C" fn(u32) -> Status,
-    get_count: unsafe extern "C" fn(*mut c_int) -> Status,
-    get_device: unsafe extern "C" fn(*mut CUdevice, c_int) -> Status,
-    get_name: unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> Status,
-    get_attribute: unsafe extern "C" fn(*mut c_int, CUdevice_attribute, CUdevice) -> Status,
-    get_error_name: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
+/// Returns the functions of the driver's library.
+pub(super) fn exports(library: &Library) -> Exports<'_> {
+    Exports { library, name: "libcuda.so.1", fix: "reinstall the NVIDIA driver" }
 }
 
-impl Driver {
-    fn new(library: &Library) -> Result<Driver, String> {
-        fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
-            // SAFETY: the caller's field has the type that cuda.h declares for this name.
-            let symbol = unsafe { library.get::<F>(name) };
-            symbol
-                .map(|symbol| *symbol)
-                .map_err(|_| format!("libcuda.so.1 does not export {name}: reinstall the NVIDIA driver"))
-        }
-        Ok(Driver {
-            init: find(library, "cuInit")?,
-            get_count: find(library, "cuDeviceGetCount")?,
-            get_device: find(library, "cuDeviceGet")?,
-            get_name: find(library, "cuDeviceGetName")?,
-            get_attribute: find(library, "cuDeviceGetAttribute")?,
-            get_error_name: find(library, "cuGetErrorName")?,
-        })
+functions!(
+    /// Functions of the driver (cuda.h).
+    pub(super) struct Driver {
+        init = "cuInit": unsafe extern "C" fn(u32) -> Status,
+        get_count = "cuDeviceGetCount": unsafe extern "C" fn(*mut c_int) -> Status,
+        get_device = "cuDeviceGet": unsafe extern "C" fn(*mut CUdevice, c_int) -> Status,
+        get_name = "cuDeviceGetName": unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> Status,
+        get_attribute = "cuDeviceGetAttribute": unsafe extern "C" fn(*mut c_int, CUdevice_attribute, CUdevice) -> Status,
+        get_error_name = "cuGetErrorName": unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
     }
+);
 
+impl Driver {
     fn count(&self) -> Result<c_int, String> {
         let mut count = 0;
         // SAFETY: the pointer is to a live int.
@@ -191,14 +182,19 @@ impl Driver {
         if status == SUCCESS {
             return Ok(());
         }
+        let fix = FIXES.iter().find(|(number, _)| *number == status).map_or(RESET_HINT, |(_, fix)| fix);
+        Err(format!("{}: {fix}", self.failure(status, call)))
+    }
+
+    /// Describes the failure of a call, without a fix.
+    pub(super) fn failure(&self, status: Status, call: &str) -> String {
         let mut name = std::ptr::null();
         // SAFETY: the pointer is to a live pointer, which is set to a static string or stays null.
         let name = unsafe {
             (self.get_error_name)(status, &mut name);
             if name.is_null() { "an unknown error".into() } else { CStr::from_ptr(name).to_string_lossy() }
         };
-        let fix = FIXES.iter().find(|(number, _)| *number == status).map_or(RESET_HINT, |(_, fix)| fix);
-        Err(format!("{call} failed with {name} ({status}): {fix}"))
+        format!("{call} failed with {name} ({status})")
     }
 }
 

@@ -5,11 +5,12 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, bail};
+use cudarc::driver::sys::CUdevice_attribute;
 use libloading::os::unix::Library;
 
-use crate::ffi::cuda::driver::ComputeCapability;
+use crate::ffi::cuda::driver::{ComputeCapability, Driver, exports};
 use crate::ffi::memory::element::Element;
-use crate::ffi::process::libraries::open;
+use crate::ffi::process::libraries::{Exports, functions, open};
 use crate::ffi::torch::shim::check;
 
 const PRELUDE: &str = include_str!("../../kernels/prelude.cuh");
@@ -119,40 +120,32 @@ type Program = *mut c_void;
 type GetSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type GetBytes = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-/// Functions of NVRTC (nvrtc.h).
-#[derive(Clone, Copy)]
-struct Compiler {
-    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
-    error: unsafe extern "C" fn(c_int) -> *const c_char,
-    create: unsafe extern "C" fn(
-        *mut Program,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> c_int,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
-    log_size: GetSize,
-    log: GetBytes,
-    image_size: GetSize,
-    image: GetBytes,
-    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
-}
+functions!(
+    /// Functions of NVRTC (nvrtc.h).
+    #[derive(Clone, Copy)]
+    struct Compiler {
+        version = "nvrtcVersion": unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+        error = "nvrtcGetErrorString": unsafe extern "C" fn(c_int) -> *const c_char,
+        create = "nvrtcCreateProgram": unsafe extern "C" fn(
+            *mut Program,
+            *const c_char,
+            *const c_char,
+            c_int,
+            *const *const c_char,
+            *const *const c_char,
+        ) -> c_int,
+        compile = "nvrtcCompileProgram": unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+        log_size = "nvrtcGetProgramLogSize": GetSize,
+        log = "nvrtcGetProgramLog": GetBytes,
+        image_size = "nvrtcGetCUBINSize": GetSize,
+        image = "nvrtcGetCUBIN": GetBytes,
+        destroy = "nvrtcDestroyProgram": unsafe extern "C" fn(*mut Program) -> c_int,
+    }
+);
 
 impl Compiler {
     fn new(library: CompilerLibrary) -> Result<Compiler> {
-        Ok(Compiler {
-            version: find(library, "nvrtcVersion")?,
-            error: find(library, "nvrtcGetErrorString")?,
-            create: find(library, "nvrtcCreateProgram")?,
-            compile: find(library, "nvrtcCompileProgram")?,
-            log_size: find(library, "nvrtcGetProgramLogSize")?,
-            log: find(library, "nvrtcGetProgramLog")?,
-            image_size: find(library, "nvrtcGetCUBINSize")?,
-            image: find(library, "nvrtcGetCUBIN")?,
-            destroy: find(library, "nvrtcDestroyProgram")?,
-        })
+        Compiler::find(Exports { library, name: "NVRTC", fix: "run scripts/setup.sh again" })
     }
 
     fn check(&self, status: c_int, call: &str) -> Result<()> {
@@ -188,15 +181,14 @@ pub struct LoadedKernels {
 impl LoadedKernels {
     /// Loads `image` on GPU `device`, whose context libtorch has made current.
     pub fn new(image: &[u8], set: KernelSet, element: Element, device: usize) -> Result<LoadedKernels> {
-        /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` of cuda.h.
-        const MULTIPROCESSORS: c_int = 16;
-        let driver = Driver::for_device(device)?;
+        const MULTIPROCESSORS: CUdevice_attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let driver = KernelDriver::for_device(device)?;
         let mut module = null_mut();
         // SAFETY: the image is complete machine code, which the driver checks and copies.
-        driver.check(unsafe { (driver.load)(&raw mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
+        driver.check(unsafe { (driver.functions.load)(&raw mut module, image.as_ptr().cast()) }, "cuModuleLoadData")?;
         let mut processors = 0;
         // SAFETY: the pointer is to a live int, the device is one of the driver's.
-        let status = unsafe { (driver.get_attribute)(&raw mut processors, MULTIPROCESSORS, driver.device) };
+        let status = unsafe { (driver.driver.get_attribute)(&raw mut processors, MULTIPROCESSORS, driver.device) };
         driver.check(status, "cuDeviceGetAttribute")?;
         Ok(LoadedKernels { module, set, element, processors: i64::from(processors) })
     }
@@ -217,7 +209,7 @@ impl LoadedKernels {
                 (self.set == KernelSet::Pointwise).into(),
                 kernel_by_name,
                 self.module,
-                driver()?.launch,
+                driver()?.functions.launch,
                 make_current,
                 self.processors,
             )
@@ -251,48 +243,43 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
-/// Functions of the driver (cuda.h).
-struct Driver {
-    load: unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int,
-    get_function: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int,
-    set_attribute: unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int,
-    launch: Launch,
-    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
-    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
-    retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
-    get_attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int,
-    error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
+functions!(
+    /// Functions of the driver for kernels (cuda.h).
+    struct KernelFunctions {
+        load = "cuModuleLoadData": unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int,
+        get_function = "cuModuleGetFunction": unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int,
+        set_attribute = "cuFuncSetAttribute": unsafe extern "C" fn(*mut c_void, c_int, c_int) -> c_int,
+        launch = "cuLaunchKernel": Launch,
+        get_current = "cuCtxGetCurrent": unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+        set_current = "cuCtxSetCurrent": unsafe extern "C" fn(*mut c_void) -> c_int,
+        retain = "cuDevicePrimaryCtxRetain": unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
+    }
+);
+
+/// The driver, and the GPU that this process uses.
+struct KernelDriver {
+    driver: Driver,
+    functions: KernelFunctions,
     device: c_int,
 }
 
-static DRIVER: OnceLock<Driver> = OnceLock::new();
+static DRIVER: OnceLock<KernelDriver> = OnceLock::new();
 
-fn driver() -> Result<&'static Driver> {
+fn driver() -> Result<&'static KernelDriver> {
     DRIVER.get().context("the driver was not opened")
 }
 
-impl Driver {
-    fn for_device(index: usize) -> Result<&'static Driver> {
+impl KernelDriver {
+    fn for_device(index: usize) -> Result<&'static KernelDriver> {
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
-        let library = open("libcuda.so.1").map_err(|error| anyhow!(error))?;
-        let get_device: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = find(library, "cuDeviceGet")?;
+        let library = exports(open("libcuda.so.1").map_err(|error| anyhow!(error))?);
+        let driver = Driver::find(library)?;
         let mut device = 0;
         // SAFETY: the pointer is to a live int.
-        let status = unsafe { get_device(&raw mut device, index as c_int) };
-        let driver = Driver {
-            load: find(library, "cuModuleLoadData")?,
-            get_function: find(library, "cuModuleGetFunction")?,
-            set_attribute: find(library, "cuFuncSetAttribute")?,
-            launch: find(library, "cuLaunchKernel")?,
-            get_current: find(library, "cuCtxGetCurrent")?,
-            set_current: find(library, "cuCtxSetCurrent")?,
-            retain: find(library, "cuDevicePrimaryCtxRetain")?,
-            get_attribute: find(library, "cuDeviceGetAttribute")?,
-            error_name: find(library, "cuGetErrorName")?,
-            device,
-        };
+        let status = unsafe { (driver.get_device)(&raw mut device, index as c_int) };
+        let driver = KernelDriver { driver, functions: KernelFunctions::find(library)?, device };
         driver.check(status, "cuDeviceGet")?;
         Ok(DRIVER.get_or_init(|| driver))
     }
@@ -301,20 +288,8 @@ impl Driver {
         if status == 0 {
             return Ok(());
         }
-        let mut name = null();
-        // SAFETY: the pointer is set to a string constant or stays null.
-        let name = unsafe {
-            (self.error_name)(status, &raw mut name);
-            if name.is_null() { "an unknown error".into() } else { CStr::from_ptr(name).to_string_lossy() }
-        };
-        Err(anyhow!("{call} failed with {name} ({status})"))
+        Err(anyhow!(self.driver.failure(status, call)))
     }
-}
-
-fn find<F: Copy>(library: &Library, name: &str) -> Result<F> {
-    // SAFETY: the caller's field has the type that the header declares for this name.
-    let symbol = unsafe { library.get::<F>(name) };
-    symbol.map(|symbol| *symbol).map_err(|_| anyhow!("the library does not export {name}"))
 }
 
 extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_bytes: c_uint) -> *mut c_void {
@@ -324,8 +299,8 @@ extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_by
     let mut function = null_mut();
     // SAFETY: a loaded module and a NUL-terminated name; the function is used only if the driver found it.
     unsafe {
-        let is_ready = (driver.get_function)(&raw mut function, module, name) == 0
-            && (shared_bytes == 0 || (driver.set_attribute)(function, MAX_SHARED_BYTES, shared_bytes as c_int) == 0);
+        let is_ready = (driver.functions.get_function)(&raw mut function, module, name) == 0
+            && (shared_bytes == 0 || (driver.functions.set_attribute)(function, MAX_SHARED_BYTES, shared_bytes as c_int) == 0);
         if is_ready { function } else { null_mut() }
     }
 }
@@ -337,10 +312,10 @@ extern "C" fn make_current() -> c_int {
     // SAFETY: the pointers are to live variables; the context is the one of CUDA's runtime and stays retained until the
     // process ends.
     unsafe {
-        match (driver.get_current)(&raw mut context) {
+        match (driver.functions.get_current)(&raw mut context) {
             0 if !context.is_null() => 0,
-            0 => match (driver.retain)(&raw mut context, driver.device) {
-                0 => (driver.set_current)(context),
+            0 => match (driver.functions.retain)(&raw mut context, driver.device) {
+                0 => (driver.functions.set_current)(context),
                 status => status,
             },
             status => status,

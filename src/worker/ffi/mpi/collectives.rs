@@ -1,5 +1,5 @@
 //! Blocking collectives of MPI over all ranks. The all-reduce and the common parts are in
-//! [`sums`](crate::ffi::mpi::sums).
+//! [`communicator`](crate::ffi::mpi::communicator).
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use tch::Tensor;
 use crate::ffi::group::{Buffers, Neighbors};
 use crate::ffi::mpi::calls::Message;
 use crate::ffi::mpi::calls::{check, count, in_place};
-use crate::ffi::mpi::sums::Sums;
+use crate::ffi::mpi::communicator::Communicator;
 
 /// Counts and displacements of the parts of an array, as MPI requires them, relative to the first element of all parts.
 struct Parts {
@@ -39,7 +39,7 @@ impl Parts {
 
 /// Every tensor is contiguous in host memory; input and output have the same type, fp32, fp16 or bf16. Every rank makes
 /// the same calls with the same elements. Input and output may be the same tensor unless stated otherwise.
-impl Sums {
+impl Communicator {
     /// Sums `elements` of every rank's input into the output of rank `root`.
     pub fn reduce(&self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (from, to) = self.between(buffers, &elements)?;

@@ -2,8 +2,8 @@
 
 pub mod calls;
 mod collectives;
+mod communicator;
 mod parts;
-mod sums;
 
+pub use communicator::{Communicator, Request};
 pub use parts::Root;
-pub use sums::{Request, Sums};

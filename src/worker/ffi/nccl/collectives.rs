@@ -25,7 +25,7 @@ impl Communicator {
     /// Reduces `elements` of the input over all ranks into the same elements of every output.
     pub fn all_reduce(&mut self, buffers: Buffers, elements: Range<usize>) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
-        let (all_reduce, count) = (self.nccl.collectives.all_reduce, elements.len());
+        let (all_reduce, count) = (self.nccl.all_reduce, elements.len());
         // SAFETY: both pointers are to `count` contiguous elements of `kind` on this communicator's device; the caller
         // guarantees that they stay alive.
         let status = unsafe { all_reduce(from, to, count, kind, self.operation, self.handle, self.stream_handle) };
@@ -35,7 +35,7 @@ impl Communicator {
     /// Reduces `elements` of the input over all ranks into the same elements of the root's output.
     pub fn reduce(&mut self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
-        let (reduce, count, root) = (self.nccl.collectives.reduce, elements.len(), root as c_int);
+        let (reduce, count, root) = (self.nccl.reduce, elements.len(), root as c_int);
         // SAFETY: as in `all_reduce`.
         let status = unsafe { reduce(from, to, count, kind, self.operation, root, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclReduce", self.handle)
@@ -45,7 +45,7 @@ impl Communicator {
     pub fn reduce_scatter(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let own = &parts[self.rank as usize];
         let (kind, from, to) = self.between(buffers, &span(parts), own)?;
-        let (reduce_scatter, count) = (self.nccl.collectives.reduce_scatter, own.len());
+        let (reduce_scatter, count) = (self.nccl.reduce_scatter, own.len());
         // SAFETY: as in `all_reduce`; `input` has `count` elements for every rank.
         let status = unsafe { reduce_scatter(from, to, count, kind, self.operation, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclReduceScatter", self.handle)
@@ -54,7 +54,7 @@ impl Communicator {
     /// Copies `elements` of the root's input to every output.
     pub fn broadcast(&mut self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
-        let (broadcast, count, root) = (self.nccl.collectives.broadcast, elements.len(), root as c_int);
+        let (broadcast, count, root) = (self.nccl.broadcast, elements.len(), root as c_int);
         // SAFETY: as in `all_reduce`.
         let status = unsafe { broadcast(from, to, count, kind, root, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclBroadcast", self.handle)
@@ -64,7 +64,7 @@ impl Communicator {
     pub fn all_gather(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let own = &parts[self.rank as usize];
         let (kind, from, to) = self.between(buffers, own, &span(parts))?;
-        let (all_gather, count) = (self.nccl.collectives.all_gather, own.len());
+        let (all_gather, count) = (self.nccl.all_gather, own.len());
         // SAFETY: as in `all_reduce`; `output` is large enough for `count` elements of every rank.
         let status = unsafe { all_gather(from, to, count, kind, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclAllGather", self.handle)
@@ -92,7 +92,7 @@ impl Communicator {
 
     /// Fuses the operations that `calls` enqueues into one NCCL group.
     pub fn in_group(&mut self, calls: impl FnOnce(&mut Communicator) -> Result<()>) -> Result<()> {
-        let (start, end) = (self.nccl.collectives.group_start, self.nccl.collectives.group_end);
+        let (start, end) = (self.nccl.group_start, self.nccl.group_end);
         // SAFETY: a group of this thread, which is ended below even after an error.
         self.nccl.check(unsafe { start() }, "ncclGroupStart", self.handle)?;
         let called = calls(self);
@@ -108,7 +108,7 @@ impl Communicator {
         Neighbors { next, previous }: Neighbors,
     ) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
-        let (send, receive, count) = (self.nccl.collectives.send, self.nccl.collectives.receive, elements.len());
+        let (send, receive, count) = (self.nccl.send, self.nccl.receive, elements.len());
         if let Some(next) = next {
             // SAFETY: as in `all_reduce`.
             let status = unsafe { send(from, count, kind, next as c_int, self.handle, self.stream_handle) };

@@ -12,7 +12,9 @@ use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, n
 use libloading::os::unix::Library;
 use tch::{Kind, Tensor};
 
-use crate::ffi::nccl::functions::{Collectives, Status, find};
+pub use crate::ffi::nccl::functions::Nccl;
+use crate::ffi::nccl::functions::Status;
+use crate::ffi::process::libraries::Exports;
 use crate::ffi::torch::stream::Stream;
 
 /// Length of NCCL's unique ID, which all ranks of a communicator share.
@@ -21,30 +23,10 @@ pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
 const SUCCESS: Status = ncclResult_t::ncclSuccess as Status;
 const IN_PROGRESS: Status = ncclResult_t::ncclInProgress as Status;
 
-/// Functions of NCCL (nccl.h).
-pub struct Nccl {
-    get_version: unsafe extern "C" fn(*mut c_int) -> Status,
-    get_unique_id: unsafe extern "C" fn(*mut ncclUniqueId) -> Status,
-    comm_init_rank: unsafe extern "C" fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> Status,
-    comm_get_async_error: unsafe extern "C" fn(ncclComm_t, *mut Status) -> Status,
-    comm_abort: unsafe extern "C" fn(ncclComm_t) -> Status,
-    pub(super) collectives: Collectives,
-    get_error_string: unsafe extern "C" fn(Status) -> *const c_char,
-    get_last_error: unsafe extern "C" fn(ncclComm_t) -> *const c_char,
-}
-
 impl Nccl {
     pub fn new(library: &'static Library) -> Result<Nccl> {
-        Ok(Nccl {
-            get_version: find(library, c"ncclGetVersion")?,
-            get_unique_id: find(library, c"ncclGetUniqueId")?,
-            comm_init_rank: find(library, c"ncclCommInitRank")?,
-            comm_get_async_error: find(library, c"ncclCommGetAsyncError")?,
-            comm_abort: find(library, c"ncclCommAbort")?,
-            collectives: Collectives::new(library)?,
-            get_error_string: find(library, c"ncclGetErrorString")?,
-            get_last_error: find(library, c"ncclGetLastError")?,
-        })
+        let nccl = Exports { library, name: "NCCL", fix: "install NCCL 2.14 or later" };
+        Nccl::find(nccl)
     }
 
     /// Returns the version, such as `2.28.9`.

@@ -1,12 +1,10 @@
-//! Function pointers of NCCL's operations, with cudarc's types. Their wrappers are in [`collectives`].
-//!
-//! [`collectives`]: crate::ffi::nccl::collectives
+//! Function pointers of NCCL, with cudarc's types.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
-use anyhow::{Context, Result};
-use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t};
-use libloading::os::unix::Library;
+use cudarc::nccl::sys::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclUniqueId};
+
+use crate::ffi::process::libraries::functions;
 
 /// `ncclResult_t` as an integer: a newer NCCL may return a code that cudarc's enum lacks, which would be undefined
 /// behavior.
@@ -39,37 +37,24 @@ type Broadcast =
 type Send = unsafe extern "C" fn(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
 type Receive = unsafe extern "C" fn(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t) -> Status;
 
-pub struct Collectives {
-    pub all_reduce: Reduce,
-    pub reduce: ReduceToRoot,
-    pub reduce_scatter: Reduce,
-    pub broadcast: Broadcast,
-    pub all_gather: Gather,
-    pub send: Send,
-    pub receive: Receive,
-    pub group_start: unsafe extern "C" fn() -> Status,
-    pub group_end: unsafe extern "C" fn() -> Status,
-}
-
-impl Collectives {
-    pub fn new(library: &'static Library) -> Result<Collectives> {
-        Ok(Collectives {
-            all_reduce: find(library, c"ncclAllReduce")?,
-            reduce: find(library, c"ncclReduce")?,
-            reduce_scatter: find(library, c"ncclReduceScatter")?,
-            broadcast: find(library, c"ncclBroadcast")?,
-            all_gather: find(library, c"ncclAllGather")?,
-            send: find(library, c"ncclSend")?,
-            receive: find(library, c"ncclRecv")?,
-            group_start: find(library, c"ncclGroupStart")?,
-            group_end: find(library, c"ncclGroupEnd")?,
-        })
+functions!(
+    /// Functions of NCCL (nccl.h).
+    pub struct Nccl {
+        get_version = "ncclGetVersion": unsafe extern "C" fn(*mut c_int) -> Status,
+        get_unique_id = "ncclGetUniqueId": unsafe extern "C" fn(*mut ncclUniqueId) -> Status,
+        comm_init_rank = "ncclCommInitRank": unsafe extern "C" fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int) -> Status,
+        comm_get_async_error = "ncclCommGetAsyncError": unsafe extern "C" fn(ncclComm_t, *mut Status) -> Status,
+        comm_abort = "ncclCommAbort": unsafe extern "C" fn(ncclComm_t) -> Status,
+        get_error_string = "ncclGetErrorString": unsafe extern "C" fn(Status) -> *const c_char,
+        get_last_error = "ncclGetLastError": unsafe extern "C" fn(ncclComm_t) -> *const c_char,
+        all_reduce = "ncclAllReduce": Reduce,
+        reduce = "ncclReduce": ReduceToRoot,
+        reduce_scatter = "ncclReduceScatter": Reduce,
+        broadcast = "ncclBroadcast": Broadcast,
+        all_gather = "ncclAllGather": Gather,
+        send = "ncclSend": Send,
+        receive = "ncclRecv": Receive,
+        group_start = "ncclGroupStart": unsafe extern "C" fn() -> Status,
+        group_end = "ncclGroupEnd": unsafe extern "C" fn() -> Status,
     }
-}
-
-/// Returns the function `name` of `library`. The type of the caller's field must be the one in nccl.h.
-pub fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
-    // SAFETY: guaranteed by the caller.
-    let symbol = unsafe { library.get::<F>(name) };
-    symbol.map(|symbol| *symbol).with_context(|| format!("NCCL does not export {name:?}: install NCCL 2.14 or later"))
-}
+);

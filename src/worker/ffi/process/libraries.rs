@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsStr;
 
+use anyhow::anyhow;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// Sets an environment variable unless it is set. This process must have only one thread.
@@ -29,6 +30,45 @@ pub fn open(name: &str) -> Result<&'static Library, String> {
         .map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))?;
     Ok(Box::leak(Box::new(library)))
 }
+
+/// A library in which functions are looked up.
+#[derive(Clone, Copy)]
+pub struct Exports<'a> {
+    pub library: &'a Library,
+    pub name: &'static str,
+    /// What to do if a function is missing.
+    pub fix: &'static str,
+}
+
+impl Exports<'_> {
+    /// Returns a function. The type of the caller's field must be the one in the library's header.
+    pub fn find<F: Copy>(self, function: &str) -> anyhow::Result<F> {
+        let Exports { library, name, fix } = self;
+        // SAFETY: guaranteed by the caller.
+        let symbol = unsafe { library.get::<F>(function) };
+        symbol.map(|symbol| *symbol).map_err(|_| anyhow!("{name} does not export {function}: {fix}"))
+    }
+}
+
+/// Declares functions that are looked up in a library: the name of each there, and its type in the library's header.
+macro_rules! functions {
+    ($(#[$meta:meta])* $visibility:vis struct $table:ident {
+        $($field:ident = $name:literal: $type:ty,)+
+    }) => {
+        $(#[$meta])*
+        $visibility struct $table {
+            $(pub(super) $field: $type,)+
+        }
+
+        impl $table {
+            /// Looks up all functions.
+            $visibility fn find(library: $crate::ffi::process::libraries::Exports) -> anyhow::Result<$table> {
+                Ok($table { $($field: library.find($name)?,)+ })
+            }
+        }
+    };
+}
+pub(in crate::ffi) use functions;
 
 /// Returns the paths of all files that this process has mapped.
 pub fn loaded() -> Vec<String> {

@@ -7,14 +7,14 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::ffi::mpi::calls::Group;
-use crate::ffi::mpi::{Request, Sums};
+use crate::ffi::mpi::{Communicator, Request};
 use crate::job::world::World;
 use crate::measure::trace::recorder;
 
 pub struct BetweenHosts {
     /// Communicator of the ranks with the same shard; `None` without a shard.
     pub same_local_rank: Option<Group>,
-    pub sums: Sums,
+    pub communicator: Communicator,
     pub chunk_kb: u32,
     pub in_flight: VecDeque<Chunk>,
 }
@@ -54,8 +54,8 @@ pub enum NextStep {
 
 impl BetweenHosts {
     pub fn new(world: &World, same_local_rank: Option<Group>, chunk_kb: u32) -> Result<BetweenHosts> {
-        let sums = Sums::new(world.communicator())?;
-        Ok(BetweenHosts { same_local_rank, sums, chunk_kb, in_flight: VecDeque::new() })
+        let communicator = Communicator::new(world.communicator())?;
+        Ok(BetweenHosts { same_local_rank, communicator, chunk_kb, in_flight: VecDeque::new() })
     }
 
     /// Returns the longest chunk of an all-reduce, in kB. With more than two hosts each host gets a part of a chunk, so

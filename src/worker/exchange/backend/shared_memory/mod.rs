@@ -216,10 +216,10 @@ impl SharedMemory {
         let kilobytes = self.between_hosts.as_ref().map_or(0, BetweenHosts::all_reduce_kb);
         for elements in chunks(shard, kilobytes, self.wire_bytes()) {
             self.stage_sum(elements.clone());
-            if let Some(BetweenHosts { same_local_rank: Some(same_local_rank), sums, in_flight, .. }) =
+            if let Some(BetweenHosts { same_local_rank: Some(same_local_rank), communicator, in_flight, .. }) =
                 &mut self.between_hosts
             {
-                let request = sums.start_all_reduce(staged(&self.memory), elements.clone(), same_local_rank)?;
+                let request = communicator.start_all_reduce(staged(&self.memory), elements.clone(), same_local_rank)?;
                 let next = NextStep::CopyToRanks { elements, receivers: receivers.clone() };
                 in_flight.push_back(Chunk::new(counter, request, next));
             }
@@ -333,7 +333,7 @@ impl Backend for SharedMemory {
             factor: if reduction == Reduction::Avg { mean } else { 1.0 },
         };
         if let Some(between) = &mut self.between_hosts {
-            between.sums.is_largest = self.combination.is_largest;
+            between.communicator.is_largest = self.combination.is_largest;
         }
     }
 

@@ -141,7 +141,7 @@ impl SharedMemory {
         let chunks = self.chunks(elements);
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
         for chunk in chunks {
-            let request = between.sums.start_send(self.memory.input(), chunk, rank as i32, counter as i32)?;
+            let request = between.communicator.start_send(self.memory.input(), chunk, rank as i32, counter as i32)?;
             between.push(counter, request, NextStep::Nothing);
         }
         Ok(())
@@ -151,7 +151,7 @@ impl SharedMemory {
         let chunks = self.chunks(elements);
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
         for chunk in chunks {
-            let request = between.sums.start_receive(&self.memory.sums, chunk, rank as i32, counter as i32)?;
+            let request = between.communicator.start_receive(&self.memory.sums, chunk, rank as i32, counter as i32)?;
             between.push(counter, request, NextStep::Nothing);
         }
         Ok(())
@@ -202,7 +202,7 @@ impl SharedMemory {
             if let Some(between) = &mut self.between_hosts
                 && let Some(group) = &between.same_local_rank
             {
-                let request = between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root)?;
+                let request = between.communicator.start_reduce(staged(&self.memory), elements.clone(), group, root)?;
                 between.push(counter, request, NextStep::CopyToRanks { elements, receivers: receivers.clone() });
             }
             self.collect_completed(false)?;
@@ -222,7 +222,7 @@ impl SharedMemory {
             for elements in self.chunks(elements) {
                 let Some(between) = &mut self.between_hosts else { continue };
                 let Some(group) = &between.same_local_rank else { continue };
-                let request = between.sums.start_broadcast(&tensor, elements, group, root)?;
+                let request = between.communicator.start_broadcast(&tensor, elements, group, root)?;
                 if let Some(request) = last.replace(request) {
                     between.push(counter, request, NextStep::Nothing);
                 }

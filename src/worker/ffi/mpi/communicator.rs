@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::Communicator;
+use mpi::traits::Communicator as _;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::group::Buffers;
@@ -17,9 +17,9 @@ use crate::ffi::memory::sums::{self, Combination};
 use crate::ffi::mpi::calls::{Group, Message, check, count, in_place, is_complete, start};
 use crate::ffi::mpi::parts::{PartSums, Root};
 
-/// MPI reductions, including sums and maxima of fp16 and bfloat16, which MPI lacks: added in fp32 and rounded after
-/// every addition.
-pub struct Sums {
+/// Communicator with sums and maxima of fp16 and bfloat16, which MPI lacks: added in fp32 and rounded after every
+/// addition.
+pub struct Communicator {
     /// The ranks that add.
     pub(super) ranks: SimpleCommunicator,
     half: ffi::MPI_Op,
@@ -31,11 +31,11 @@ pub struct Sums {
 }
 
 // SAFETY: MPI handles may be used from any thread.
-unsafe impl Send for Sums {}
+unsafe impl Send for Communicator {}
 
-impl Sums {
+impl Communicator {
     /// Registers the operations for these ranks. MPI must be initialized.
-    pub fn new(ranks: SimpleCommunicator) -> Result<Sums> {
+    pub fn new(ranks: SimpleCommunicator) -> Result<Communicator> {
         let register = |function: ffi::MPI_User_function| -> Result<ffi::MPI_Op> {
             // SAFETY: a null handle, overwritten by MPI_Op_create.
             let mut operation = unsafe { std::mem::zeroed() };
@@ -43,7 +43,7 @@ impl Sums {
             check("MPI_Op_create", unsafe { ffi::MPI_Op_create(function, 1, &mut operation) })?;
             Ok(operation)
         };
-        Ok(Sums {
+        Ok(Communicator {
             ranks,
             half: register(Some(add_halves))?,
             bfloat: register(Some(add_bfloats))?,
@@ -86,7 +86,7 @@ impl Sums {
         self.start_parts(message, ranks, None)
     }
 
-    /// Starts a sum like [`start_all_reduce`](Sums::start_all_reduce) with the result on `root` alone; the elements of
+    /// Starts a sum like [`start_all_reduce`](Communicator::start_all_reduce) with the result on `root` alone; the elements of
     /// the other ranks are undefined afterwards.
     pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: Root) -> Result<Request> {
         let message = self.message(tensor, &elements)?;
