@@ -14,8 +14,8 @@ use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
 use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use crate::benchmark::strategy::StrategyConfig;
 use crate::benchmark::train::learning::LearningConfig;
-use crate::benchmark::train::loss::{LossKind, RandomLosses};
 use crate::benchmark::train::program::ProgramConfig;
+use crate::benchmark::train::rank_loss::{LossKind, RandomLosses};
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, SweepProfile, is_default, is_one, one, shared_options};
 use crate::dimension::{

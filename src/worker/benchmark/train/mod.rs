@@ -7,7 +7,7 @@ mod checkpoint_writer;
 mod epochs;
 mod graphs;
 mod header;
-mod losses;
+mod lose_rank;
 mod program;
 mod progress;
 mod record;
@@ -78,7 +78,7 @@ fn train(config: &TrainConfig, label: RequestedLabel, session: &Session) -> Resu
     session.own.check_dtype(config.dtype)?;
     let attempt = header::restart_history()?.interruptions.len();
     if attempt > 0 {
-        losses::start_clock(config.inject, attempt, session.world);
+        lose_rank::start_clock(config.inject, attempt, session.world);
     }
     if config.fingerprint {
         shim::use_deterministic_convolutions();

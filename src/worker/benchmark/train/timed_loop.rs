@@ -15,7 +15,7 @@ use crate::benchmark::train::checkpoint::{self, SavedProgress};
 use crate::benchmark::train::checkpoint_writer::CheckpointWriter;
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::graphs::GraphUse;
-use crate::benchmark::train::losses;
+use crate::benchmark::train::lose_rank;
 use crate::benchmark::train::progress::Progress;
 use crate::benchmark::train::record::{self, GatheredIterations, RankMeasurements};
 use crate::benchmark::train::step::Step;
@@ -73,7 +73,7 @@ impl<'a> TimedLoop<'a> {
         let counters = session.start_counters()?;
         session.world.barrier();
         if !is_restarted(header) {
-            losses::start_clock(config.inject, 0, session.world);
+            lose_rank::start_clock(config.inject, 0, session.world);
         }
         Ok(TimedLoop {
             session,
@@ -108,7 +108,7 @@ impl<'a> TimedLoop<'a> {
                 bail!("failure injected in iteration {iteration} (--inject)")
             }
             Some(Fault::Lose { kind, iteration, rank }) if (iteration, rank) == here && !is_restarted(self.header) => {
-                losses::lose(kind)?;
+                lose_rank::lose(kind)?;
             }
             _ => {}
         }
