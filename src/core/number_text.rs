@@ -75,6 +75,21 @@ pub fn time(Seconds(seconds): Seconds) -> String {
     format!("{} {name}", three_digits(seconds / unit))
 }
 
+/// A time in milliseconds with three significant digits: `5.67 ms`.
+pub fn milliseconds(time: Seconds) -> String {
+    format!("{} ms", milliseconds_number(time))
+}
+
+/// `5.67` of a time of 0.00567 s, for a column or a label that has the unit.
+pub fn milliseconds_number(time: Seconds) -> String {
+    three_digits(time.0 * 1e3)
+}
+
+/// Removes zeros after the decimal point: `3.0000` becomes `3`.
+pub fn without_trailing_zeros(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
+}
+
 /// At most three decimals, thousands separated by commas, no sign before a zero.
 fn significant(value: f64, digits: usize) -> String {
     let size = value.abs();
@@ -148,6 +163,8 @@ mod tests {
     fn times_have_a_unit() {
         let times = [-1.5, 45.0, 150.0, 7200.0, 200.0 * 86_400.0].map(|seconds| time(Seconds(seconds)));
         expect![["-1.50 s, 45.0 s, 2.50 min, 2.00 h, 200 d"]].assert_eq(&times.join(", "));
+        assert_eq!(milliseconds(Seconds(0.005_674)), "5.67 ms");
+        assert_eq!(["3.0000", "0.50", "100"].map(without_trailing_zeros), ["3", "0.5", "100"]);
     }
 
     #[test]

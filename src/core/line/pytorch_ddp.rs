@@ -4,6 +4,7 @@
 use crate::dimension::{BackendName, Bytes, Case, DeviceKind, Model};
 use crate::host::Environment;
 use crate::host::environment::NUMA;
+use crate::number_text::without_trailing_zeros;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
 /// Header of PyTorch's benchmark, before its first block.
@@ -46,7 +47,7 @@ impl<'a> Head<'a> {
             _ => "lstopo-no-graphics",
         };
         let bucket = format!("{:.2}", self.bucket.0 as f64 / MEBIBYTE);
-        let bucket = bucket.trim_end_matches('0').trim_end_matches('.');
+        let bucket = without_trailing_zeros(&bucket);
         let mut lines: Vec<String> = [RULE, "PyTorch distributed benchmark suite", RULE, ""].map(str::to_owned).into();
         lines.extend([
             format!("* PyTorch version: {}", self.pytorch_version),

@@ -4,10 +4,10 @@ use crate::benchmark::train::{Iteration, ProgramUse, Resumption, RunEnd};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::{Phase, Seconds, WorkUnit};
 use crate::host::HostUse;
-use crate::number_text::percent;
+use crate::number_text::{milliseconds, percent};
 use crate::stats::straggler::deviation;
 use crate::stats::summary::{mean, median};
-use crate::validity::subject::{RUN, milliseconds, warning};
+use crate::validity::subject::{RUN, warning};
 use crate::validity::thresholds::{
     CLOCK, DRIFT, DRIFT_ERRORS, INPUT, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
     WALL_CLOCK_PAUSE,

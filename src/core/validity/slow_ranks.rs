@@ -8,12 +8,12 @@ use crate::benchmark::train::{Iteration, RunRecord};
 use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::{Observed, RankPlace};
-use crate::number_text::{percent, ranges};
+use crate::number_text::{milliseconds, percent, ranges};
 use crate::stats::straggler::{self, LOSS, Straggler, StragglerKind};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
-use crate::validity::subject::{milliseconds, name, subjects, warning};
+use crate::validity::subject::{name, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
 /// Warns about stragglers, judged by own compute time alone, among the ranks on hosts that are not oversubscribed. If

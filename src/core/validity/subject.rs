@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use crate::benchmark::warning::{Warning, WarningKind};
-use crate::dimension::Seconds;
 use crate::host::RankPlace;
-use crate::number_text::three_digits;
 
 /// Subject of a warning that no rank or host causes.
 pub(super) const RUN: &str = "the run";
@@ -45,8 +43,4 @@ fn by_host(ranks: &[RankPlace]) -> Vec<(&str, Vec<usize>)> {
         hosts[host].1.push(rank);
     }
     hosts
-}
-
-pub(super) fn milliseconds(time: Seconds) -> String {
-    format!("{} ms", three_digits(time.0 * 1e3))
 }

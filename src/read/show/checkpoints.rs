@@ -4,7 +4,7 @@ use crate::output::table::{Row, Table};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::checkpoint_cost::case_checkpoint_cost;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
-use crate::read::show::numbers::{marked, milliseconds};
+use crate::read::show::numbers::{marked, milliseconds_number};
 
 /// Title of the table.
 pub const TITLE: &str = "Checkpoints (--checkpoint-every), median run";
@@ -29,7 +29,7 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
             cost.checkpoints.to_string(),
             format!("{:.3}", cost.bytes.gigabytes()),
             cost.gigabytes_per_second.map_or_else(|| "-".to_owned(), |rate| figure(format!("{:.2}", rate.0))),
-            figure(milliseconds(cost.stall_seconds)),
+            figure(milliseconds_number(cost.stall_seconds)),
             figure(format!("{:.1}", 100.0 * cost.share_of_training)),
         ];
         Some(Row { cells, is_doubtful, ..Row::default() })

@@ -1,6 +1,6 @@
 //! Comparison of two results as text.
 
-use ringmark_core::number_text::{count, four_digits};
+use ringmark_core::number_text::{count, four_digits, without_trailing_zeros};
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::output::table::Table;
@@ -328,11 +328,7 @@ fn once_for_all(notes: Vec<String>, table: &ComparedTable) -> Vec<String> {
 /// Formats three significant digits, without trailing zeros.
 fn trimmed(number: f64) -> String {
     let decimals = (2.0 - number.abs().max(1e-9).log10().floor()).max(0.0) as usize;
-    let text = format!("{number:.decimals$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+    without_trailing_zeros(&format!("{number:.decimals$}")).to_owned()
 }
 
 #[cfg(test)]

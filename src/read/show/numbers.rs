@@ -1,8 +1,8 @@
 //! Number formats, and marks for unreliable numbers.
 
-pub use ringmark_core::number_text::{count, marked, percent_number, share_of_limit};
+pub use ringmark_core::number_text::{count, marked, milliseconds_number, percent_number, share_of_limit};
 
-use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
+use ringmark_core::dimension::TeraflopsPerSecond;
 use ringmark_core::number_text::three_digits;
 
 /// Mark after figures of runs with warnings.
@@ -20,10 +20,6 @@ pub fn doubtful_legend(warnings: &str) -> String {
 
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {
     three_digits(rate.0)
-}
-
-pub fn milliseconds(time: Seconds) -> String {
-    three_digits(time.0 * 1e3)
 }
 
 /// Joins items: `a`, `a and b`, `a, b and c`.

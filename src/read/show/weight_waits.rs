@@ -6,7 +6,7 @@ use crate::output::table::{Row, Table};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::weight_waits::case_weight_waits;
-use crate::read::show::numbers::{marked, milliseconds};
+use crate::read::show::numbers::{marked, milliseconds_number};
 
 /// Title of the table.
 pub const TITLE: &str = "Exposed communication of sharded weights by phase, median run";
@@ -25,7 +25,7 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
     let row = |case: &TrainingCase| {
         let waits = case_weight_waits(case)?;
         let is_doubtful = !group.is_speed_reliable(case);
-        let time = |time: Seconds| marked(milliseconds(time), is_doubtful);
+        let time = |time: Seconds| marked(milliseconds_number(time), is_doubtful);
         let cells = vec![
             case.case.to_string(),
             time(waits.forward_seconds),

@@ -6,7 +6,7 @@ use crate::output::table::{Row, Table};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::work_load::{self, WorkCost};
-use crate::read::show::numbers::{marked, milliseconds, percent_number};
+use crate::read::show::numbers::{marked, milliseconds_number, percent_number};
 
 /// Title of the table.
 pub const TITLE: &str = "Uneven work: effect of the batch division";
@@ -44,7 +44,7 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
 }
 
 fn cells(case: &TrainingCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
-    let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
+    let milliseconds = |time: Seconds| marked(milliseconds_number(time), is_doubtful);
     let share = |share: f64| marked(percent_number(share), is_doubtful);
     let samples: Vec<String> = cost.samples.iter().map(u32::to_string).collect();
     let each: Vec<String> = cost.seconds_per_image.iter().map(|time| milliseconds(*time)).collect();

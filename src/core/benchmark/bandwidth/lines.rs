@@ -8,6 +8,7 @@ use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use crate::benchmark::optimizer::OptimizerChoice;
 use crate::dimension::{Bytes, GigabytesPerSecond, Model, Operands, Seconds};
+use crate::number_text::without_trailing_zeros;
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
 /// Placeholder for a missing figure, as in nccl-tests.
@@ -258,17 +259,15 @@ fn general(value: f64) -> String {
     match exponent {
         // The value is not finite.
         None => value.to_string(),
-        Some(exponent @ -4..6) => without_zeros(&format!("{value:.*}", exponent.abs_diff(5) as usize)).to_owned(),
+        Some(exponent @ -4..6) => {
+            without_trailing_zeros(&format!("{value:.*}", exponent.abs_diff(5) as usize)).to_owned()
+        }
         Some(_) => {
             let text = scientific(value, 5);
             let (number, exponent) = text.split_once('e').unwrap_or((&text, ""));
-            format!("{}e{exponent}", without_zeros(number))
+            format!("{}e{exponent}", without_trailing_zeros(number))
         }
     }
-}
-
-fn without_zeros(number: &str) -> &str {
-    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 
 /// Formats like C's `%e`: the exponent has a sign and at least two digits.

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dimension::{Bytes, GigabytesPerSecond, Phase, Seconds};
 use crate::keyword_enum;
-use crate::number_text::three_digits;
+use crate::number_text::{milliseconds, three_digits};
 
 /// Share from which a part of a time is its cause.
 const HALF: f64 = 0.5;
@@ -87,7 +87,6 @@ impl GatherUse {
     /// Describes the longest wait, its cause and a remedy.
     pub fn text(&self, cause: GatherCause) -> String {
         let GatherUse { bucket, weights: [first, last], phase, received, gather, transfer, wait, host, .. } = self;
-        let milliseconds = |time: Seconds| format!("{} ms", three_digits(time.0 * 1e3));
         let rate = self.rate().map_or(0.0, |rate| rate.0);
         let [wait, host, gather, transfer] = [*wait, *host, *gather, *transfer].map(milliseconds);
         let why = match cause {

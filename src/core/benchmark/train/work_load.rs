@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host::RankPlace;
+use crate::number_text::without_trailing_zeros;
 use crate::text_value;
 
 /// Each rank's share of the batch. Plain numbers apply to ranks, `name=number` to hosts.
@@ -114,12 +115,12 @@ impl WorkDivision {
 }
 
 fn joined_text(values: &[impl fmt::Display]) -> String {
-    values.iter().map(|value| format!("{value:.4}")).map(|text| shortened(&text)).collect::<Vec<_>>().join(", ")
-}
-
-/// Removes trailing zeros: `3.0000` becomes `3`.
-fn shortened(text: &str) -> String {
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
+    values
+        .iter()
+        .map(|value| format!("{value:.4}"))
+        .map(|text| without_trailing_zeros(&text).to_owned())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Divides images by MXNet's rule: `round(weight x images / sum of weights)`, half to even, in rank order. The last

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::{Seconds, UnitsPerSecond, WorkUnit};
-use ringmark_core::number_text::{count, four_digits, marked, percent, three_digits};
+use ringmark_core::number_text::{count, four_digits, marked, milliseconds, percent};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 
 use crate::output::strip_control_characters;
@@ -217,10 +217,6 @@ fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
 
 fn units_per_second(speed: UnitsPerSecond, unit: WorkUnit) -> String {
     format!("{} {}", four_digits(speed.0), unit.per_second())
-}
-
-fn milliseconds(Seconds(seconds): Seconds) -> String {
-    format!("{} ms", three_digits(1e3 * seconds))
 }
 
 /// Formats a duration as `0:40` or `1:02:03`.

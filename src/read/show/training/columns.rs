@@ -13,7 +13,7 @@ use crate::read::analyze::training::figures::{Figures, TrainingCase, TrainingGro
 use crate::read::analyze::training::scaling_loss::{CaseLoss, case_loss};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::show::columns::{self, figure, is_speed_doubtful, optional, text};
-use crate::read::show::numbers::milliseconds;
+use crate::read::show::numbers::milliseconds_number;
 
 pub type Column<'a> = columns::Column<'a, TrainingGroup>;
 
@@ -95,7 +95,7 @@ fn of_accuracy<'a>(csv: &str, value: fn(Accuracy) -> Option<f64>) -> Column<'a> 
 
 /// Formats a time in seconds for a column in milliseconds.
 fn in_milliseconds(seconds: f64) -> String {
-    milliseconds(Seconds(seconds))
+    milliseconds_number(Seconds(seconds))
 }
 
 /// Mean time of an iteration.

@@ -10,7 +10,7 @@ use crate::output::table::Table;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, case_loss};
-use crate::read::show::numbers::{marked, milliseconds};
+use crate::read::show::numbers::{marked, milliseconds_number};
 
 /// Returns the title of the table, which names the base.
 pub fn title(group: &TrainingGroup) -> String {
@@ -43,8 +43,8 @@ fn losses(group: &TrainingGroup, is_clear: bool) -> impl Iterator<Item = CaseLos
 pub fn unclear(group: &TrainingGroup) -> Vec<String> {
     let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
         let Difference { seconds, margin } = loss.total;
-        let lost = milliseconds(Seconds(seconds));
-        match margin.map(|margin| milliseconds(Seconds(margin))) {
+        let lost = milliseconds_number(Seconds(seconds));
+        match margin.map(|margin| milliseconds_number(Seconds(margin))) {
             Some(margin) => format!(
                 "{case}: the loss of {lost} \u{b1} {margin} ms per step is too uncertain to break down: use more --runs"
             ),

@@ -1,6 +1,6 @@
 //! Mapping of values to coordinates on an axis, with round ticks.
 
-use ringmark_core::number_text::three_digits;
+use ringmark_core::number_text::{three_digits, without_trailing_zeros};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleKind {
@@ -114,17 +114,13 @@ pub fn number(value: f64) -> String {
     let text = match size {
         _ if size == 0.0 => "0".to_owned(),
         1e6.. => format!("{value:.1e}"),
-        1e4..1e6 => format!("{}k", trimmed(&format!("{:.3}", value / 1e3))),
+        1e4..1e6 => format!("{}k", without_trailing_zeros(&format!("{:.3}", value / 1e3))),
         1e3..1e4 => three_digits(value),
-        1e-2..1e3 => trimmed(&format!("{value:.3}")),
-        1e-4..1e-2 => trimmed(&format!("{value:.5}")),
+        1e-2..1e3 => without_trailing_zeros(&format!("{value:.3}")).to_owned(),
+        1e-4..1e-2 => without_trailing_zeros(&format!("{value:.5}")).to_owned(),
         _ => format!("{value:.0e}"),
     };
     text.replace('-', "\u{2212}")
-}
-
-fn trimmed(text: &str) -> String {
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Returns the minimum and maximum of the finite values, or `None` if there are none.

@@ -8,7 +8,7 @@ use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
-use crate::read::show::numbers::{marked, milliseconds};
+use crate::read::show::numbers::{marked, milliseconds_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
@@ -152,6 +152,6 @@ fn table(setting: &Setting, series: &[(&PageSeries, Vec<CaseLoss>)]) -> Table {
 
 /// Formats a difference with its margin of error: `12.01 ± 0.03`.
 fn number(Difference { seconds, margin }: Difference) -> String {
-    let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();
-    milliseconds(Seconds(seconds)) + &margin
+    let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds_number(Seconds(margin)))).unwrap_or_default();
+    milliseconds_number(Seconds(seconds)) + &margin
 }

@@ -1,13 +1,12 @@
 //! Breakdown of the step time of each case, from the records.
 
 use ringmark_core::dimension::{Phase, Seconds};
-use ringmark_core::number_text::three_digits;
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{Figures, TrainingCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
-use crate::read::show::numbers::{milliseconds, percent_number};
+use crate::read::show::numbers::{milliseconds_number, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup};
 use crate::read::show::page::charts::style::phase_class;
@@ -111,11 +110,11 @@ fn bar(setting: &Setting, series: &PageSeries, step: &Step, parts: &[StepPart], 
         let share = percent_number(time / whole);
         let value = if is_share { 100.0 * time / whole } else { time * 1e3 };
         let which = setting.named(series, &step.label);
-        (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds(Seconds(time))))
+        (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds_number(Seconds(time))))
     };
     StackBar {
         label: step.label.clone(),
-        total: if is_share { String::new() } else { three_digits(whole * 1e3) },
+        total: if is_share { String::new() } else { milliseconds_number(Seconds(whole)) },
         values: parts.iter().map(part).collect(),
         is_doubtful: step.is_doubtful,
     }
