@@ -7,8 +7,8 @@ use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, Packed, Progress, pack};
 
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::print_error;
 use crate::output;
+use crate::output::message::print_error;
 
 /// Time between two lines of progress.
 const REPORT_EVERY: Duration = Duration::from_secs(10);

@@ -48,7 +48,7 @@ use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
 use crate::launch::local::environment::{set_command, typed_command};
 use crate::launch::sweep::{alternate, goodput, live};
-use crate::output;
+use crate::output::message::print_error;
 use crate::read::diff::DiffConfig;
 
 const EXAMPLES: &str = "\
@@ -130,7 +130,7 @@ fn parse(program: &clap::Command, mut arguments: CommandWords) -> Result<Cli, Ve
         let notes = matches.as_ref().map_or_else(|_| Vec::new(), |matches| notes_on_aliases(program, matches));
         let error = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
             Ok(cli) if errors.is_empty() => {
-                notes.iter().for_each(|note| output::print_note(note));
+                notes.iter().for_each(|note| print_error(note));
                 return Ok(cli);
             }
             Ok(_) => return Err(errors),

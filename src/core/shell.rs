@@ -70,12 +70,9 @@ impl CommandWords {
 
     /// Returns the value of an option.
     pub fn value(&self, option: &str) -> Option<String> {
-        let (index, inline) =
-            self.own.iter().enumerate().find_map(|(index, word)| Some((index, after_name(word, option)?)))?;
-        match inline {
-            Some(value) => Some(value),
-            None => Some(self.own.get(index + 1)?.to_string_lossy().into_owned()),
-        }
+        let mut words = self.own.iter();
+        let inline = words.find_map(|word| after_name(word, option))?;
+        inline.or_else(|| Some(words.next()?.to_string_lossy().into_owned()))
     }
 
     /// Replaces the own words.
@@ -97,19 +94,13 @@ impl CommandWords {
         self
     }
 
-    /// Replaces the value of an option that is given, in its place.
-    pub fn set(mut self, option: &str, value: impl AsRef<OsStr>) -> CommandWords {
-        let mut is_value = false;
-        for word in &mut self.own {
-            let inline = after_name(word, option);
-            if is_value {
-                *word = value.as_ref().to_owned();
-            } else if matches!(inline, Some(Some(_))) {
-                *word = [OsStr::new(option), OsStr::new("="), value.as_ref()].iter().copied().collect();
-            }
-            is_value = !is_value && matches!(inline, Some(None));
-        }
-        self
+    /// Replaces an option in its place, or appends it.
+    pub fn set(self, option: &str, value: impl Into<OsString>) -> CommandWords {
+        let place = self.own.iter().position(|word| after_name(word, option).is_some());
+        let mut command = self.without(option);
+        let place = place.unwrap_or(command.own.len());
+        command.own.splice(place..place, [option.into(), value.into()]);
+        command
     }
 
     /// Appends a flag unless it is given.
@@ -183,6 +174,6 @@ mod tests {
             short.with_flag("--resume").with_first(["--lines=a"]).with_program("ringmark").with_rest_of(&command);
         assert_eq!(whole.to_string(), "ringmark run --lines=a --resume -- p --out b");
         assert_eq!(command.clone().set("--repeat", "2n1g").value("--repeat").as_deref(), Some("2n1g"));
-        assert_eq!(command.set("--out", "c").without_flag("--resume").own()[2..], ["--out=c", "--repeat", "1n1g"]);
+        assert_eq!(command.set("--out", "c").without_flag("--resume").own()[2..], ["--out", "c", "--repeat", "1n1g"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`. [`table`] aligns
-//! columns.
+//! columns, and [`message`] prints lines.
 
+pub mod message;
 pub mod table;
 
 use std::fs;
@@ -19,6 +20,8 @@ use ringmark_core::manifest;
 use ringmark_core::options::usage::usage;
 use ringmark_core::untrusted_text::printable_lines;
 use serde::Serialize;
+
+use crate::output::message::print_error;
 
 /// Destination of the JSON output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -185,15 +188,10 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     print_raw(&strip_control_characters(text))
 }
 
-/// Prints a line to the standard error, without control characters. Ignores write errors, such as a closed pipe.
-pub fn print_note(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", printable_lines(text));
-}
-
 /// Prints excluded files and runs to standard error, one per line. If there are any, returns an error for the end of
 /// the command; `what` is the start of its message, such as `the figures are`.
 pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
-    let count = left_out.into_iter().inspect(|line| print_note(line)).count();
+    let count = left_out.into_iter().inspect(|line| print_error(line)).count();
     match count {
         0 => Ok(()),
         1 => bail!("{what} not complete: see the message above"),
@@ -204,7 +202,7 @@ pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) ->
 /// Writes the output of a command to a file, and prints its name.
 pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
-    print_note(&format!("wrote {}", path.display()));
+    print_error(&format!("wrote {}", path.display()));
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
+use crate::output::message::print_error;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::benchmark::{BenchmarkReader, READERS};
@@ -160,7 +161,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     }
     let Some(first) = begins.iter().copied().reduce(f64::min) else { return Ok(()) };
     write_below(out, &experiment.file(Seconds(first))).with_context(advice)?;
-    output::print_note(&format!("wrote {} runs for MLflow into {}", begins.len(), out.display()));
+    print_error(&format!("wrote {} runs for MLflow into {}", begins.len(), out.display()));
     Ok(())
 }
 
@@ -200,7 +201,7 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
         ))),
         (Some(out), logs) => {
             logs.iter().try_for_each(|log| write_below(out, log))?;
-            output::print_note(&format!("wrote {} logs into {}", logs.len(), out.display()));
+            print_error(&format!("wrote {} logs into {}", logs.len(), out.display()));
             Ok(())
         }
     }

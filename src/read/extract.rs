@@ -11,6 +11,7 @@ use ringmark_core::file::sha256;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
+use crate::output::message::print_error;
 use crate::output::{self, Json};
 use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::published::{self, Workload};
@@ -132,13 +133,12 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         _ if config.format.is_some() || config.json != Json::No || result.is_of_records() => {}
         // `ringmark check` compares the files with the figures of the recorded warm-up.
         _ if config.warmup.is_some() => {
-            output::print_note("no files written: --warmup changes the figures: choose a folder with --out");
+            print_error("no files written: --warmup changes the figures: choose a folder with --out");
         }
         _ if folder.join(MANIFEST).exists() => write(folder, folder, &result)?,
-        _ => output::print_note(&format!(
-            "no files written: {} is not a sweep folder: choose one with --out",
-            folder.display()
-        )),
+        _ => {
+            print_error(&format!("no files written: {} is not a sweep folder: choose one with --out", folder.display()))
+        }
     }
     complete
 }
@@ -286,7 +286,7 @@ pub fn summary(folder: &Path, is_ddp_suite: bool) -> Option<String> {
 /// Prints why figures are unreliable, for a format that cannot contain it.
 pub fn print_unreliable(result: &ResultFolder) {
     let sentences = result.assessment().unreliable_sentences();
-    sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
+    sentences.iter().for_each(|sentence| print_error(&format!("warning: unreliable: {sentence}")));
 }
 
 /// Returns the tables of the inference sweep in `folder`, for its end; `None` if the files cannot be read.
@@ -309,6 +309,6 @@ fn write(folder: &Path, out: &Path, result: &ResultFolder) -> anyhow::Result<()>
             false => name.strip_prefix(&common).unwrap_or(&name).to_owned(),
         });
     }
-    output::print_note(&format!("wrote {}", written.join(", ")));
+    print_error(&format!("wrote {}", written.join(", ")));
     Ok(())
 }

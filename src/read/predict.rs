@@ -8,6 +8,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::{Case, Operation, Strategy};
 use ringmark_core::options::usage::usage;
 
+use crate::output::message::print_error;
 use crate::output::{self, Json};
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::exchange_pattern::ExchangePattern;
@@ -65,7 +66,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
         [] => Ok(()),
         [one] => bail!("{one}"),
         several => {
-            several.iter().for_each(|refused| output::print_note(&refused.to_string()));
+            several.iter().for_each(|refused| print_error(&refused.to_string()));
             bail!("some predictions failed: see the {} messages above", several.len())
         }
     }
@@ -81,7 +82,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
     let (records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
     problems.extend(unsound);
-    problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
+    problems.iter().for_each(|problem| print_error(&format!("not used: {problem}")));
     let mut evidence = evidence_from_groups(config, sweep, result.training())?;
     evidence.iter_mut().for_each(|evidence| evidence.resume_command.clone_from(&result.resume_command));
     check_operations(&records, &evidence).map_err(usage)?;
@@ -166,7 +167,7 @@ fn evidence_from_groups(
     if let (true, [first, ..]) = (evidence.is_empty(), &unread[..]) {
         bail!(usage(anyhow!("{first}")));
     }
-    unread.iter().for_each(|unread| output::print_note(&format!("not used: {unread}")));
+    unread.iter().for_each(|unread| print_error(&format!("not used: {unread}")));
     ensure!(!evidence.is_empty(), "no run of {} counts: see the messages above", sweep.display());
     Ok(evidence)
 }

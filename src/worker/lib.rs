@@ -42,7 +42,7 @@ pub mod hot {
 use std::process::ExitCode;
 
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
-use ringmark_core::options::usage::UsageError;
+use ringmark_core::options::usage::{UsageError, error_line};
 
 use crate::cli::{Cli, Command, SuperviseArguments};
 use crate::host::{agent, facts, network};
@@ -59,7 +59,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             world::report_failure(&error);
-            standard_error::emit(&format!("error: {}", ffi::cuda::user_message(&error)));
+            standard_error::emit(&error_line(ffi::cuda::user_message(&error)));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -183,7 +183,7 @@ fn interrupted_run_is_resumed_on_the_same_hosts_only() {
     assert_eq!(sandbox.journal().measurements, []);
 
     let again = refused(&mut sandbox.accept(""), 2);
-    expect!["error: --out DIR/out already contains accept.jsonl: add --resume to continue, or choose another folder"]
+    expect!["error: --out DIR/out already contains accept.jsonl: add --resume to continue, choose another folder, or move this one away"]
         .assert_eq(without_folder(&again).trim_end());
     let others = refused(sandbox.accept_on("--hosts localhost:2,127.0.0.1:2", "--resume").arg("--no-doctor"), 2);
     expect!["error: --resume: DIR/out is of --hosts localhost:1,127.0.0.1:1, not of --hosts localhost:2,127.0.0.1:2: use the same hosts in the same order, or another --out"]

@@ -626,7 +626,7 @@ fn sweep_keeps_every_log_and_record() {
 
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     expect![[r"
-        error: --out DIR/out already contains a sweep (DIR/out/sweep.json): continue it with --resume, choose another folder, or move this one away
+        error: --out DIR/out already contains a sweep (DIR/out/sweep.json): add --resume to continue, choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);

@@ -10,11 +10,12 @@ use clap::builder::ValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
-use ringmark_core::accept::Journal;
+use ringmark_core::accept::Header;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::option_table::{self, Options, Setting};
+use ringmark_core::options::usage::ERROR;
 use ringmark_core::shell::{self, CommandWords};
 use toml::{Table, Value};
 
@@ -189,7 +190,7 @@ pub fn expand(
     let alone: Vec<String> = start.into_iter().chain(options.iter().flat_map(arguments)).collect();
     if let Err(error) = program.clone().try_get_matches_from(&alone) {
         let text = explain(error, &alone).render().to_string();
-        return Err(in_file(text.trim_start_matches("error: ").trim_end().to_owned()));
+        return Err(in_file(text.trim_start_matches(ERROR).trim_end().to_owned()));
     }
     let of_file = options.iter().filter(|option| !is_overridden(option, command, matches)).flat_map(arguments);
     Ok(typed.with_first(of_file))
@@ -208,7 +209,7 @@ pub fn inherit(program: &Command, typed: &CommandWords) -> Option<CommandWords> 
     let out = matches.try_get_one::<PathBuf>("out").ok()?.filter(|_| is_resumed)?;
     // The command itself reports an unreadable manifest or journal.
     let earlier = match name {
-        ACCEPT => Journal::find(out).ok()??.header.command,
+        ACCEPT => Header::find(out).ok()??.command,
         _ => Manifest::find(out).ok()??.command,
     };
     let words = expand(program, earlier.into_iter().collect(), |error, _| error).ok()?;

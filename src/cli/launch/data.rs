@@ -11,7 +11,7 @@ use ringmark_input::dataset::Dataset;
 
 use crate::cli::launch::hosts::Machine;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::output;
+use crate::output::message::print_error;
 
 /// Returns the data with absolute paths: ranks on other hosts start in another folder.
 pub(super) fn absolute(data: DataFiles) -> anyhow::Result<DataFiles> {
@@ -54,7 +54,7 @@ pub(super) fn check_here(machine: &Machine, launch: &LaunchConfig, missing: Stri
     match (machine.is_first_host(launch), launch.dry_run) {
         (false, _) => Ok(()),
         (true, true) => {
-            output::print_note(&format!("warning: {missing}"));
+            print_error(&format!("warning: {missing}"));
             Ok(())
         }
         (true, false) => Err(usage(anyhow!(missing))),

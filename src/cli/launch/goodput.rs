@@ -15,7 +15,7 @@ use crate::launch::local::environment::{set_command, typed_command};
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::goodput::{GoodputConfig, Interval};
 use crate::launch::sweep::plan::{BatchSizes, reject_duplicates};
-use crate::output;
+use crate::output::message::print_error;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,14 +92,14 @@ impl GoodputOptions {
         reject_duplicates("--failures", &kinds, "").map_err(usage)?;
         reject_duplicates("--checkpoint-intervals", &self.checkpoint_intervals, "").map_err(usage)?;
         if self.mtbf < LIKELY_RESTART {
-            output::print_note(&format!(
+            print_error(&format!(
                 "warning: --mtbf {mtbf} s is shorter than many restarts take: most of the time is lost; --mtbf {mtbf}m is \
                  {mtbf} minutes",
                 mtbf = self.mtbf
             ));
         }
         if self.duration < self.mtbf {
-            output::print_note(&format!(
+            print_error(&format!(
                 "note: --duration {} s is shorter than --mtbf {} s: most runs will have no failure",
                 self.duration, self.mtbf
             ));

@@ -24,7 +24,7 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::slurm;
 use crate::launch::job::starter::{self, Starter};
 use crate::launch::local::environment::LaunchEnvironment;
-use crate::output;
+use crate::output::message::print_error;
 
 /// Options that select hosts and the connection to them.
 #[derive(Debug, Args)]
@@ -239,7 +239,7 @@ impl LaunchOptions {
                     format!("; for {number} ranks use --hosts {host}:{number} --cases 1n{number}g instead")
                 });
                 let tip = tip.unwrap_or_default();
-                output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU{tip}"));
+                print_error(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU{tip}"));
             } else if let Some(number) = number {
                 let shared = config.hosts.all().iter().find(|host| host.slots == number && number > 1);
                 if let Some(Host { name, slots }) = shared {
@@ -248,7 +248,7 @@ impl LaunchOptions {
                          list GPUs as in --gpus 0,1"
                     )));
                 }
-                output::print_note(&format!(
+                print_error(&format!(
                     "note: --gpus {gpus} is GPU number {gpus} (from 0) of every host; for {number} GPUs use \
                      --cases 1n{number}g instead"
                 ));

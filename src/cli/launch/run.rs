@@ -17,7 +17,7 @@ use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::plan::BatchSizes;
 use crate::launch::sweep::trials::strategy_search::StrategySearch;
-use crate::output;
+use crate::output::message::print_error;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -160,10 +160,7 @@ impl RunOptions {
         let start = if typed("start") { run.start } else { ProgramStart::usual(&command) };
         check_placeholders(&command, start, &sweep.axes.cases).map_err(usage)?;
         if !typed("dtype") {
-            output::print_note(&format!(
-                "note: no --dtype is given: the program's precision is recorded as {}",
-                run.dtype
-            ));
+            print_error(&format!("note: no --dtype is given: the program's precision is recorded as {}", run.dtype));
         }
         let train = ProgramRun { start, ..run }.into_train(command, typed("warmup"));
         // The length belongs to the axis, which networks of images do not have.

@@ -76,6 +76,33 @@ impl Header {
     pub fn new(command: Vec<String>, program: String, fleet: Vec<FleetHost>, criteria: Criteria, seed: u64) -> Header {
         Header { kind: KIND.to_owned(), schema: SCHEMA, command, program, started: None, fleet, criteria, seed, slurm: false }
     }
+
+    /// Reads the first line of the journal in a folder; `None` if there is none.
+    pub fn find(folder: &Path) -> anyhow::Result<Option<Header>> {
+        find(folder, |mut input| {
+            let mut text = Vec::new();
+            input.read_until(b'\n', &mut text).context("cannot be read")?;
+            ensure!(text.last() == Some(&b'\n'), EMPTY);
+            Header::parse(&text)
+        })
+    }
+
+    fn parse(text: &[u8]) -> anyhow::Result<Header> {
+        schema::check(text, KIND, SCHEMA, "journal of an acceptance")?;
+        serde_json::from_slice(text).context("not a journal of an acceptance")
+    }
+}
+
+/// Problem of a journal without a whole line.
+const EMPTY: &str = "the journal is empty";
+
+fn find<T>(folder: &Path, read: impl FnOnce(BufReader<File>) -> anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    let path = folder.join(JOURNAL);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let read = || read(BufReader::new(File::open(&path)?));
+    read().map(Some).with_context(|| format!("{}", path.display()))
 }
 
 impl Line {
@@ -94,12 +121,7 @@ impl Journal {
 
     /// Reads the journal in a folder; `None` if there is none.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Journal>> {
-        let path = folder.join(JOURNAL);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let read = || Journal::read(BufReader::new(File::open(&path)?));
-        read().map(Some).with_context(|| format!("{}", path.display()))
+        find(folder, Journal::read)
     }
 
     /// Reads a journal. Ignores a last line without a newline: its writer was killed.
@@ -114,10 +136,8 @@ impl Journal {
             }
             number += 1;
             let Some(journal) = &mut journal else {
-                schema::check(&text, KIND, SCHEMA, "journal of an acceptance")?;
-                let header: Header = serde_json::from_slice(&text).context("not a journal of an acceptance")?;
                 whole_bytes += bytes as u64;
-                journal = Some(Journal::new(header));
+                journal = Some(Journal::new(Header::parse(&text)?));
                 continue;
             };
             let hosts = journal.header.fleet.len();
@@ -144,7 +164,7 @@ impl Journal {
             }
             whole_bytes += bytes as u64;
         }
-        let mut journal = journal.context("the journal is empty")?;
+        let mut journal = journal.context(EMPTY)?;
         journal.whole_bytes = whole_bytes;
         Ok(journal)
     }

@@ -46,6 +46,7 @@ use train::RunRecord;
 use train::record::schema_of_line;
 
 use crate::keyword_enum;
+use crate::options::option_table::{self, Options};
 
 keyword_enum!(
     /// A benchmark, named after the worker command that runs it.
@@ -62,6 +63,13 @@ keyword_enum!(
         Checkpoint = "checkpoint",
     }
 );
+
+impl BenchmarkKind {
+    /// Returns the worker's command with the options of `config`.
+    pub fn worker_command<C: Options>(self, config: &C) -> Vec<String> {
+        [self.to_string()].into_iter().chain(option_table::arguments(config)).collect()
+    }
+}
 
 /// Formats of the records of all benchmarks. Those of sweeps are found by the names of runs.
 pub const RECORDS: [RecordFormat; 5] = [

@@ -25,6 +25,23 @@ pub struct RunLabel {
     pub profile: RunProfile,
 }
 
+impl RunLabel {
+    /// Name of the worker's option for the case.
+    pub const CASE: &str = "case";
+    /// Name of the worker's option for the number of the run.
+    pub const RUN: &str = "run";
+    /// Name of the worker's flag for the quick profile.
+    pub const QUICK: &str = "quick";
+
+    /// Returns the worker's arguments for this label.
+    pub fn arguments(self) -> Vec<String> {
+        let option = |name: &str| format!("--{name}");
+        let mut arguments = vec![option(Self::CASE), self.case.to_string(), option(Self::RUN), self.run.to_string()];
+        arguments.extend((self.profile == RunProfile::Quick).then(|| option(Self::QUICK)));
+        arguments
+    }
+}
+
 /// Fields that every record contains, regardless of the benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordHead<'a> {

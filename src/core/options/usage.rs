@@ -1,6 +1,14 @@
-//! Error for an invalid request, before anything is started. Both programs exit with status 2.
+//! Errors of both programs: their line, and invalid requests, before anything is started, with exit status 2.
 
 use std::fmt;
+
+/// Start of the line with a program's error. The launcher searches the output of jobs for it.
+pub const ERROR: &str = "error: ";
+
+/// Formats the line with a program's error.
+pub fn error_line(error: impl fmt::Display) -> String {
+    format!("{ERROR}{error:#}")
+}
 
 /// An invalid request; any other error is a failure with exit status 1.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::accept::facts::{self, Facts};
-use crate::launch::accept::job::JobRunner;
+use crate::launch::accept::job::TestRunner;
 use crate::launch::accept::journal::JournalFile;
 use crate::launch::accept::measure::TestData;
 use crate::launch::accept::rounds::{self, Budget, RoundsEnd};
@@ -28,12 +28,12 @@ use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::run_launch::JobLimits;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::open_mpi::SessionGuard;
-use crate::launch::local::print::{Printer, print_commands, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::conditions::resume_command;
 use crate::launch::sweep::estimate::roughly;
 use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::job::starter::Starter;
+use crate::output::message::{Printer, print_commands, print_line};
 use crate::output::{Destination, Json};
 
 /// Folder of the jobs' logs and records in the output folder.
@@ -86,28 +86,24 @@ pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
     config.drain_list.as_ref().map_or(Ok(()), |list| list.check("--drain-list", &config.json))?;
     if config.resume || !config.launch.dry_run {
         // A missing worker is reported later than a folder of other hosts.
-        earlier(config)?;
+        check_folder(config)?;
     }
     let launcher = Launcher::new(&config.launch, &[config.launch.hosts.full_case()])?;
     if config.launch.dry_run { print_plan(config, &launcher) } else { Acceptance { config, launcher }.run() }
 }
 
-/// Returns the journal to continue, after [`require_journal`]. Rejects a folder that has one without `--resume`.
-fn earlier(config: &AcceptConfig) -> anyhow::Result<Option<Journal>> {
-    let AcceptConfig { out, resume, .. } = config;
-    let journal = Journal::find(out)?;
-    match (&journal, resume) {
-        (Some(_), false) => Err(usage(anyhow!(
-            "--out {} already contains {JOURNAL}: add --resume to continue, or choose another folder",
-            out.display()
-        ))),
-        _ => journal.map(|journal| check_same(config, &journal).map(|()| journal)).transpose(),
+/// Rejects a folder that has a journal without `--resume`, and one of other hosts or criteria.
+fn check_folder(config: &AcceptConfig) -> anyhow::Result<()> {
+    match (Header::find(&config.out)?, config.resume) {
+        (Some(_), false) => Err(folder::used_error(&config.out, JOURNAL, true)),
+        (Some(earlier), true) => check_same(config, &earlier),
+        (None, _) => Ok(()),
     }
 }
 
 /// Rejects a folder to resume that has no journal.
 pub fn require_journal(out: &Path) -> anyhow::Result<()> {
-    Journal::find(out)?.map(|_| ()).ok_or_else(|| usage(without_journal(out)))
+    Header::find(out)?.map(|_| ()).ok_or_else(|| usage(without_journal(out)))
 }
 
 /// Returns the error for a folder to resume that has no journal, with the command that wrote the folder.
@@ -126,10 +122,10 @@ fn without_journal(out: &Path) -> anyhow::Error {
 }
 
 /// Rejects a journal of other hosts or criteria.
-fn check_same(config: &AcceptConfig, earlier: &Journal) -> anyhow::Result<()> {
+fn check_same(config: &AcceptConfig, earlier: &Header) -> anyhow::Result<()> {
     let AcceptConfig { out, criteria, .. } = config;
     let named = |fleet: &[FleetHost]| compact_with_slots(fleet.iter().map(|host| (host.name.as_str(), host.ranks)));
-    let (before, now) = (named(&earlier.header.fleet), named(&fleet(config)));
+    let (before, now) = (named(&earlier.fleet), named(&fleet(config)));
     ensure!(
         before == now,
         usage(anyhow!(
@@ -142,7 +138,7 @@ fn check_same(config: &AcceptConfig, earlier: &Journal) -> anyhow::Result<()> {
     let switches =
         |fleet: &[FleetHost]| -> Vec<Option<String>> { fleet.iter().map(|host| host.switch.clone()).collect() };
     ensure!(
-        earlier.header.criteria == *criteria && switches(&earlier.header.fleet) == switches(&fleet(config)),
+        earlier.criteria == *criteria && switches(&earlier.fleet) == switches(&fleet(config)),
         usage(anyhow!(
             "--resume: {} has other criteria: use the --criteria, --reference and --switches of its first command, or \
              another --out",
@@ -159,11 +155,11 @@ struct Acceptance<'a> {
 
 impl Acceptance<'_> {
     fn run(&mut self) -> anyhow::Result<()> {
-        let AcceptConfig { launch, out, limit, soak, json, .. } = self.config;
+        let AcceptConfig { launch, out, resume, limit, soak, json, .. } = self.config;
         let start = Instant::now();
         let printer = Printer { mark: "", to_error: json.is_instead() };
         let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
-        let earlier = earlier(self.config)?;
+        let earlier = if *resume { Journal::find(out)? } else { None };
         time_lines(self.config).for_each(|line| printer.line(&line));
         let interrupt = Interrupt::install()?;
         let failed_copies =
@@ -182,7 +178,7 @@ impl Acceptance<'_> {
         let _session = SessionGuard::create(environment.open_mpi, &environment.temporary, &environment.host_name);
         let Header { fleet, criteria, seed, .. } = journal.journal().header.clone();
         let search = Search::new(fleet, criteria, seed);
-        let runner = JobRunner {
+        let runner = TestRunner {
             launcher: &self.launcher,
             config: launch,
             device: self.config.device,
@@ -291,7 +287,7 @@ const ROUND_SECONDS: [u64; 2] = [15, 60];
 fn print_plan(config: &AcceptConfig, launcher: &Launcher) -> anyhow::Result<()> {
     launcher.copy_commands().iter().for_each(|command| print_line(command));
     let folder = results_folder::absolute(&config.out)?.join(JOBS);
-    let runner = JobRunner {
+    let runner = TestRunner {
         launcher,
         config: &config.launch,
         device: config.device,

@@ -20,13 +20,12 @@ use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 use crate::launch::sweep::folder;
-use crate::launch::sweep::session::failure_of;
 
 /// Command of a host that answers.
 const ECHO: [&str; 2] = ["echo", "here"];
 
 /// Runs jobs on any of the hosts.
-pub struct JobRunner<'a> {
+pub struct TestRunner<'a> {
     /// Builds the command lines.
     pub launcher: &'a Launcher<'a>,
     /// Hosts and launch settings.
@@ -44,7 +43,7 @@ pub struct JobRunner<'a> {
 }
 
 /// Result of a job.
-pub struct JobResult {
+pub struct TestResult {
     /// Readings, or the failure.
     pub outcome: Outcome,
     /// Fingerprints of training.
@@ -53,7 +52,7 @@ pub struct JobResult {
     pub state: Option<HostState>,
 }
 
-impl JobRunner<'_> {
+impl TestRunner<'_> {
     /// Returns the hosts of a job.
     pub fn hosts(&self, job: &Job) -> Vec<Host> {
         let all = self.config.hosts.all();
@@ -73,7 +72,7 @@ impl JobRunner<'_> {
 
     /// Runs `job` to its end. A failure is an outcome; an error means that the log cannot be written. Returns `None` if the
     /// user interrupted.
-    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<JobResult>> {
+    pub fn run(&self, job: &Job, name: &str) -> anyhow::Result<Option<TestResult>> {
         let hosts = self.hosts(job);
         let launch = self.launch(job, &hosts, name);
         // An earlier session may have been killed in this job.
@@ -95,7 +94,7 @@ impl JobRunner<'_> {
             Outcome::Measured(_) => launch.close(None)?,
             Outcome::Failed { reason, .. } => launch.close_failed(reason),
         }
-        Ok(Some(JobResult { outcome: with_index_in_fleet(outcome, job), fingerprints, state }))
+        Ok(Some(TestResult { outcome: with_index_in_fleet(outcome, job), fingerprints, state }))
     }
 
     /// Returns the outcome of a launch; a failed host is its index among the hosts of the job.
@@ -110,7 +109,7 @@ impl JobRunner<'_> {
         let (failure, named) = match launch.run(starter, self.limits, self.interrupt, &query, |_| Ok(())) {
             Ok(end) => {
                 let record = launch.read_record(starter, R::read);
-                let failure = failure_of(starter, &end.ended, &record);
+                let failure = end.ended.failure_with_record(starter, &record);
                 match (failure, record) {
                     (None, Ok(record)) => return Outcome::Measured(read(&record)),
                     (failure, record) => {

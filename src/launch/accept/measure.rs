@@ -10,8 +10,8 @@ use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm, Switch};
 use ringmark_core::benchmark::input::{InputConfig, ThreadCounts};
 use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::benchmark::{BenchmarkKind, RunLabel, RunProfile};
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice, DeviceKind, Dtype, Model};
-use ringmark_core::options::option_table;
 
 /// Images that every host reads.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,25 +30,17 @@ pub fn arguments(
     data: &TestData,
     record: &Path,
 ) -> Vec<String> {
+    let record = Some(record.to_owned());
     match test {
-        Test::Input => {
-            let config = InputConfig { record: Some(record.to_owned()), ..input(data) };
-            let mut arguments = vec!["input".to_owned()];
-            arguments.extend(option_table::arguments(&config));
-            arguments
-        }
+        Test::Input => BenchmarkKind::Input.worker_command(&InputConfig { record, ..input(data) }),
         Test::Training => {
-            let config = TrainConfig { device: choice, record: Some(record.to_owned()), ..training(device) };
-            let mut arguments = vec!["train".to_owned()];
-            arguments.extend(option_table::arguments(&config));
-            arguments.extend(["--case".to_owned(), case.to_string(), "--run".to_owned(), "1".to_owned()]);
-            arguments
+            let config = TrainConfig { device: choice, record, ..training(device) };
+            let label = RunLabel { case, run: 1, profile: RunProfile::Full };
+            [BenchmarkKind::Train.worker_command(&config), label.arguments()].concat()
         }
         Test::Exchange => {
-            let config = BandwidthConfig { device: choice, json: Some(record.to_owned()), ..exchange(device) };
-            let mut arguments = vec!["bandwidth".to_owned()];
-            arguments.extend(option_table::arguments(&config));
-            arguments
+            let config = BandwidthConfig { device: choice, json: record, ..exchange(device) };
+            BenchmarkKind::Bandwidth.worker_command(&config)
         }
     }
 }

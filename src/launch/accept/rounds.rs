@@ -8,10 +8,10 @@ use ringmark_core::accept::{JobTime, Measurement, Outcome, Round, Search, Stage}
 use ringmark_core::dimension::Seconds;
 use ringmark_core::number_text::count;
 
-use crate::launch::accept::job::{JobResult, JobRunner};
+use crate::launch::accept::job::{TestResult, TestRunner};
 use crate::launch::accept::journal::JournalFile;
-use crate::launch::local::print::Printer;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
+use crate::output::message::Printer;
 
 /// Why the rounds ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Budget {
 /// Runs rounds until `search` needs no more.
 pub fn run(
     search: &Search,
-    runner: &JobRunner,
+    runner: &TestRunner,
     journal: &mut JournalFile,
     budget: &mut Budget,
     printer: &Printer,
@@ -98,7 +98,7 @@ pub fn file_name(round: &Round, number: u32, index: usize) -> String {
 fn run_round(
     round: &Round,
     number: u32,
-    runner: &JobRunner,
+    runner: &TestRunner,
     journal: &mut JournalFile,
     start: Instant,
     printer: &Printer,
@@ -112,7 +112,7 @@ fn run_round(
         }
         let (job, name) = (&round.jobs[*index], file_name(round, number, *index));
         let start = since_start();
-        let Some(JobResult { outcome, fingerprints, state }) = runner.run(job, &name)? else { return Ok(()) };
+        let Some(TestResult { outcome, fingerprints, state }) = runner.run(job, &name)? else { return Ok(()) };
         let time = Some(JobTime { start, end: since_start() });
         if let Outcome::Failed { reason, .. } = &outcome {
             let hosts: Vec<String> = runner.hosts(job).into_iter().map(|host| host.name).collect();

@@ -17,9 +17,9 @@ use crate::launch::doctor::report;
 use crate::launch::job::job_launch::StarterOptions;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{colored, print_error, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::local::worker::find_worker;
+use crate::output::message::{colored, print_error, print_line};
 use crate::output::{self, Json};
 
 /// Width of the table, in columns, if the output is not a terminal.

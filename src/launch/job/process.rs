@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
+use ringmark_core::benchmark::Record;
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 
@@ -78,6 +79,26 @@ impl ProcessOutcome {
             ProcessOutcome::Exited(_, explanation) => Some(&explanation.as_ref()?.text),
             _ => None,
         }
+    }
+
+    /// Returns why a job does not count, given its record, or why there is none.
+    pub fn failure_with_record<R: Record>(&self, starter: Starter, record: &Result<R, String>) -> Option<String> {
+        match record {
+            Err(missing) => {
+                let known = self.failure(starter).or_else(|| self.rank_failure().map(str::to_owned));
+                Some(known.unwrap_or_else(|| missing.clone()))
+            }
+            // If a job ended by itself, the record contains the reason; mpirun or srun only reports the failure.
+            Ok(record) => {
+                let recorded = record.failure().filter(|_| matches!(self, ProcessOutcome::Exited(..)));
+                recorded.or_else(|| self.failure(starter))
+            }
+        }
+    }
+
+    /// Returns true if the only failure is that the figures in the record miss a minimum.
+    pub fn is_miss(&self, record: &impl Record) -> bool {
+        matches!(self, ProcessOutcome::Exited(..)) && record.is_miss()
     }
 
     /// Returns true if the end of the log may explain more about a failure.

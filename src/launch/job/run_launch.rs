@@ -12,6 +12,7 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
+use ringmark_core::options::usage::error_line;
 use ringmark_core::shell;
 
 use crate::launch::job::job_launch::JobLaunch;
@@ -20,7 +21,7 @@ use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{HostQuery, Watch};
 use crate::launch::local::disk_error;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::print_error;
+use crate::output::message::print_error;
 
 /// Number of lines shown of a failed job's log.
 const TAIL_LINES: usize = 30;
@@ -171,7 +172,7 @@ impl JobLaunch<'_> {
     /// more.
     pub fn close_failed(&self, reason: &str) {
         if let Err(error) = self.close(Some(reason)) {
-            print_error(&format!("error: {error:#}"));
+            print_error(&error_line(error));
         }
     }
 

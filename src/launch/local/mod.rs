@@ -10,7 +10,6 @@
 //! | [`open_mpi`] | Open MPI's options by version |
 //! | [`results_folder`] | name and path of the results folder |
 //! | [`worker`] | path of the worker |
-//! | [`mod@print`] | lines on standard output and standard error |
 //! | [`side_by_side`] | parallel work for many hosts, with a limit |
 
 pub mod child;
@@ -18,7 +17,6 @@ pub mod disk_error;
 pub mod environment;
 pub mod interrupt;
 pub mod open_mpi;
-pub mod print;
 pub mod results_folder;
 pub mod side_by_side;
 pub mod worker;

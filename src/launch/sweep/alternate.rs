@@ -8,19 +8,18 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use ringmark_core::file::run_name::MANIFEST;
-use ringmark_core::options::usage::usage;
 use ringmark_core::progress::Progress;
 use ringmark_core::shell::CommandWords;
 
 use crate::launch::local::child::{ChildProcess, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::{Interrupt, TICK};
-use crate::launch::local::print::print_line;
 use crate::launch::sweep::conditions::resume_command;
-use crate::launch::sweep::folder::FolderLock;
+use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::live::lines::table_line;
+use crate::output::message::print_line;
 
 /// Time that a command has to end its ranks after a signal.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,13 +76,7 @@ impl AlternateConfig {
 pub fn run(config: &AlternateConfig) -> anyhow::Result<()> {
     let environment = LaunchEnvironment::read();
     let is_started = config.sides.iter().any(|side| config.folder(side).exists());
-    ensure!(
-        config.resume || !is_started,
-        usage(anyhow!(
-            "--out {} already contains results: add --resume to continue, or choose another folder",
-            config.out.display()
-        ))
-    );
+    ensure!(config.resume || !is_started, folder::used_error(&config.out, "results", true));
     let _lock = FolderLock::acquire(&config.out, &environment.host_name)?;
     let interrupt = Interrupt::install()?;
     for round in 1..=config.rounds {

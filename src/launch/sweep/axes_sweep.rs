@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::warning::{self, Warning};
-use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
+use ringmark_core::benchmark::{BenchmarkKind, RunLabel, SweepProfile, SweepRecord};
 use ringmark_core::dimension::{Case, DeviceKind, Seconds, Strategy, UnitsPerSecond};
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
@@ -140,10 +140,7 @@ impl AxesSweep {
         threads: Option<u32>,
         cost: JobCost,
     ) -> PlannedJob {
-        arguments.extend(["--case".to_owned(), run.case.to_string(), "--run".to_owned(), run.run.to_string()]);
-        if self.profile == SweepProfile::Quick {
-            arguments.push("--quick".to_owned());
-        }
+        arguments.extend(RunLabel { case: run.case, run: run.run, profile: self.profile.run_profile() }.arguments());
         // Hosts that cannot be queried probably have GPUs.
         let is_on_cpu = self.device == DeviceKind::Cpu && self.is_known_to_use_cpu;
         let cost = if is_on_cpu { cost } else { cost.on_gpus() };
@@ -169,7 +166,7 @@ impl AxesSweep {
         let mut conditions: BTreeMap<String, String> = settings.collect();
         conditions.extend(self.axes.settings().map(|(name, value)| (name.to_owned(), value)));
         let quick = if self.profile == SweepProfile::Quick { "yes" } else { "" };
-        conditions.insert("--quick".to_owned(), quick.to_owned());
+        conditions.insert(format!("--{}", RunLabel::QUICK), quick.to_owned());
         let runs_here = self.launch.hosts.all().iter().any(|host| context.environment.is_here(&host.name));
         if self.threads.is_none() && runs_here {
             conditions.insert("cores of this machine".to_owned(), context.environment.cores.to_string());

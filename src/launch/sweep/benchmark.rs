@@ -18,8 +18,8 @@ use ringmark_core::progress::{FinishedRun, JobProgress};
 
 use crate::launch::job::job_launch::{JobFiles, ServerRanks};
 use crate::launch::local::environment::LaunchEnvironment;
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::cost::JobCost;
+use crate::output::message::Printer;
 
 /// One job of a plan, independent of how it is launched. A
 /// [`JobLaunch`](crate::launch::job::job_launch::JobLaunch) launches it, and an [`EndedJob`] has its outcome.
@@ -102,9 +102,6 @@ pub struct PlanContext<'a> {
     /// True if a job of this session is started again.
     pub is_restart: bool,
 }
-
-/// Prefix of a failed rank's message in a job's output; the launcher's error repeats it with rank and host.
-pub const RANK_ERROR: &str = "error: ";
 
 /// Follows a job while it runs.
 pub trait Follower {

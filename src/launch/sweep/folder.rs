@@ -1,6 +1,7 @@
 //! Results folder: locks it for one command at a time, and removes the leftovers of a killed one.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,7 @@ use ringmark_core::file::run_name::{self, LOCK};
 use ringmark_core::options::usage::usage;
 
 use crate::launch::local::disk_error;
-use crate::launch::local::print::print_error;
+use crate::output::message::print_error;
 
 /// An exclusive lock on a folder. It is released when the value is dropped, or when this process and the mpirun that it
 /// started have ended for any reason: the kernel releases it.
@@ -110,6 +111,16 @@ fn in_use_error(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
         }
         _ => anyhow!("--out {out} is in use by another ringmark: wait for it to exit, or choose another folder"),
     })
+}
+
+/// Returns the error for a folder in use: two results in one folder could not be separated later. `found` is what it
+/// contains; `is_resumable` is true if the same command continues it with `--resume`.
+pub fn used_error(out: &Path, found: impl Display, is_resumable: bool) -> anyhow::Error {
+    let resume = if is_resumable { "add --resume to continue, " } else { "" };
+    usage(anyhow!(
+        "--out {} already contains {found}: {resume}choose another folder, or move this one away",
+        out.display()
+    ))
 }
 
 /// Renames files of a previous attempt so that no reader counts them.

@@ -23,17 +23,17 @@ use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::Band;
 
 use crate::launch::local::environment::LaunchEnvironment;
-use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::{Benchmark, PlanContext, PlannedJob};
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::estimate::{self, ThisMachine, roughly};
-use crate::launch::sweep::folder::FolderLock;
+use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::Axes;
 use crate::launch::sweep::session::{self, RestartConfig};
 use crate::output::Json;
+use crate::output::message::Printer;
 
 /// Folder of the runs without failures.
 const UNDISTURBED: &str = "undisturbed";
@@ -101,10 +101,7 @@ pub fn run(config: &GoodputConfig, show: fn(&Goodput) -> String) -> anyhow::Resu
     let lock = FolderLock::acquire(out, &environment.host_name)?;
     let file = out.join(GOODPUT);
     let is_new = config.train.sweep.resume || fs::read_dir(out).is_ok_and(|entries| entries.count() == 1);
-    ensure!(
-        is_new,
-        usage(anyhow!("--out {} contains files: add --resume to continue, or choose another folder", out.display()))
-    );
+    ensure!(is_new, folder::used_error(out, "files", true));
     let goodput = measurement.run()?;
     lock.check_folder()?;
     atomic_file::write(&file, |output| Ok(writeln!(output, "{}", serde_json::to_string_pretty(&goodput)?)?))?;

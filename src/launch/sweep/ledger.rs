@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, ensure};
+use anyhow::anyhow;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::dimension::{BatchShape, Strategy};
@@ -284,32 +284,19 @@ fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment, has_spare_
     Ok(())
 }
 
-/// Rejects a folder that already holds results: two sweeps in one folder could not be separated later.
+/// Rejects a folder that already holds results of a sweep.
 pub fn reject_used_folder(out: &Path) -> anyhow::Result<()> {
-    check_is_unused(out).map_err(usage)
+    let manifest = out.join(MANIFEST);
+    let sweep = manifest.exists().then(|| (format!("a sweep ({})", manifest.display()), true));
+    let used = sweep.or_else(|| Some((format!("runs ({})", find_run(out)?.display()), false)));
+    used.map_or(Ok(()), |(found, is_resumable)| Err(folder::used_error(out, found, is_resumable)))
 }
 
-fn check_is_unused(out: &Path) -> anyhow::Result<()> {
-    let advice = "choose another folder, or move this one away";
-    let manifest = out.join(MANIFEST);
-    ensure!(
-        !manifest.exists(),
-        "--out {} already contains a sweep ({}): continue it with --resume, {advice}",
-        out.display(),
-        manifest.display()
-    );
-    let folders = [out.to_owned(), out.join(BASELINE)].into_iter().flat_map(fs::read_dir);
-    for folder in folders.flatten().flatten() {
-        for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
-            ensure!(
-                RunName::parse(&file.path()).is_none(),
-                "--out {} already contains runs ({}): {advice}",
-                out.display(),
-                file.path().display()
-            );
-        }
-    }
-    Ok(())
+/// Returns the log or record of a run in a folder.
+fn find_run(out: &Path) -> Option<PathBuf> {
+    let cases = [out.to_owned(), out.join(BASELINE)].into_iter().flat_map(fs::read_dir).flatten().flatten();
+    let mut files = cases.flat_map(|case| fs::read_dir(case.path())).flatten().flatten().map(|file| file.path());
+    files.find(|file| RunName::parse(file).is_some())
 }
 
 #[cfg(test)]

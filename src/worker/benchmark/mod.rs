@@ -9,12 +9,12 @@ pub mod train;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::Case;
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::options::clap_binding::WorkerOptions;
@@ -112,13 +112,13 @@ pub struct RunArguments<C: Options> {
 #[derive(Debug, Args)]
 struct LabelArguments {
     /// Name of the case in the record [default: from the hosts that the ranks are on]
-    #[arg(long, value_name = "CASE")]
+    #[arg(long = RunLabel::CASE, value_name = "CASE")]
     case: Option<Case>,
     /// Number of the run in its case
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long = RunLabel::RUN, value_name = "N", default_value_t = 1)]
     run: u32,
     /// Mark the run as a first look, too short for a reliable result
-    #[arg(long)]
+    #[arg(long = RunLabel::QUICK)]
     quick: bool,
 }
 

@@ -13,6 +13,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Group, Roo
 
 use anyhow::{Context, Error, Result, ensure};
 use ringmark_core::host::{MemoryShortage, Message, Stage};
+use ringmark_core::options::usage::error_line;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -141,7 +142,7 @@ impl World {
             Ok(None) => Ok(()),
             Ok(Some(failure)) => {
                 if world.rank() == 0 && world.role == Role::Worker {
-                    standard_error::emit(&format!("error: the run failed: {failure}"));
+                    standard_error::emit(&error_line(format!("the run failed: {failure}")));
                 }
                 // Waits for all: mpirun ends every rank when the first one fails, and by then rank 0 must have printed
                 // the reason.
@@ -150,7 +151,7 @@ impl World {
             }
             Err(error) if world.all.size() == 1 => Err(error),
             Err(error) => {
-                standard_error::emit(&format!("error: {}: {}", world.name(), cuda::user_message(&error)));
+                standard_error::emit(&error_line(format!("{}: {}", world.name(), cuda::user_message(&error))));
                 world.all.abort(1)
             }
         }
@@ -159,7 +160,7 @@ impl World {
     /// Ends this process without MPI_Finalize, which may wait for failed ranks forever.
     fn exit_without_finalize(&self, failure: Option<&str>) -> ! {
         if let (Some(failure), 0, Role::Worker) = (failure, self.communicator.borrow().rank(), self.role) {
-            standard_error::emit(&format!("error: the run failed: {failure}"));
+            standard_error::emit(&error_line(format!("the run failed: {failure}")));
         }
         // If standard output is closed, there is no reader to lose anything.
         let _ = std::io::stdout().flush();

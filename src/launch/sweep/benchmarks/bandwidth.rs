@@ -15,7 +15,6 @@ use ringmark_core::benchmark::strategy::ServerArrays;
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, GigabytesPerSecond, Operation};
 use ringmark_core::number_text::{binary_size, count, marked, three_digits};
-use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
@@ -26,7 +25,6 @@ use serde::Serialize;
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
@@ -35,6 +33,7 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{self, joined};
 use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 use crate::output::Json;
+use crate::output::message::Printer;
 use crate::output::table::{Column, Row, Table};
 
 /// A bandwidth command.
@@ -117,8 +116,7 @@ impl Benchmark for BandwidthSweep {
             let memory = strategy.memory_of_server(case, arrays);
             // All ranks synchronize before every iteration: none can continue without the others.
             let servers = self.launch.servers(strategy, memory);
-            let mut worker = vec![self.kind().to_string()];
-            worker.extend(arguments(&bandwidth));
+            let worker = self.kind().worker_command(&bandwidth);
             let title = title(case, bandwidth.operation);
             let announcement = Some(format!("{title}, ranks: {}, log: {}", case.ranks(), files.log.display()));
             let threads = bandwidth.threads;
@@ -331,7 +329,6 @@ mod tests {
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
     use crate::launch::sweep::benchmark::{Failure, JobOutcome};
-    use crate::launch::sweep::session::{failure_of, is_miss};
 
     const CASE: Case = Case { nodes: 1, gpus_per_node: 2 };
 
@@ -388,7 +385,7 @@ mod tests {
     }
 
     fn failure(end: ProcessOutcome, record: Result<BandwidthRecord, String>) -> Option<String> {
-        failure_of(Starter::Mpirun, &end, &record)
+        end.failure_with_record(Starter::Mpirun, &record)
     }
 
     #[test]
@@ -404,13 +401,13 @@ mod tests {
 
     #[test]
     fn too_slow_differs_from_failed() {
-        assert!(is_miss(&exited(1), &miss()));
+        assert!(exited(1).is_miss(&miss()));
         // Slow as well, but the results are wrong; or ended from outside.
         let failure_kind = Some(FailureKind::WrongResults);
         let wrong = BandwidthRecord { failure_kind, ..record(Some("3 elements are wrong")) };
-        assert!(!is_miss(&exited(1), &wrong));
-        assert!(!is_miss(&ProcessOutcome::Interrupted, &miss()));
-        assert!(!is_miss(&exited(0), &record(None)));
+        assert!(!exited(1).is_miss(&wrong));
+        assert!(!ProcessOutcome::Interrupted.is_miss(&miss()));
+        assert!(!exited(0).is_miss(&record(None)));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use ringmark_core::benchmark::checkpoint::{CHECKPOINT_LOG, CHECKPOINT_RECORD, Ch
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind};
 use ringmark_core::number_text::{count, three_digits};
-use ringmark_core::options::option_table::arguments;
 
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
@@ -86,8 +85,8 @@ impl CheckpointRun {
             log: out.join(&folder).join(CHECKPOINT_LOG),
             record: results_folder::absolute(out)?.join(&folder).join(CHECKPOINT_RECORD),
         };
-        let mut worker = vec![BenchmarkKind::Checkpoint.to_string()];
-        worker.extend(arguments(&CheckpointConfig { record: Some(files.record.clone()), ..checkpoint.clone() }));
+        let config = CheckpointConfig { record: Some(files.record.clone()), ..checkpoint.clone() };
+        let worker = BenchmarkKind::Checkpoint.worker_command(&config);
         let announcement = announcement(&format!("checkpoint {case}"), &files.log);
         Ok(PlannedJob { announcement, ..PlannedJob::new(folder, case, files, worker) })
     }

@@ -9,7 +9,6 @@ use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
 use ringmark_core::dimension::{Bytes, Case};
 use ringmark_core::host::processors;
 use ringmark_core::number_text::three_digits;
-use ringmark_core::options::option_table::arguments;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::JobFiles;
@@ -99,9 +98,9 @@ impl InputRun {
     fn job(&self) -> anyhow::Result<PlannedJob> {
         let InputRun { launch, out, is_traced, input, .. } = self;
         let files = JobFiles { log: out.join(INPUT_LOG), record: results_folder::absolute(out)?.join(INPUT_RECORD) };
-        let mut worker = vec![BenchmarkKind::Input.to_string()];
         let trace = TraceConfig { file: is_traced.then(|| files.trace()), ..input.trace.clone() };
-        worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), trace, ..input.clone() }));
+        let config = InputConfig { record: Some(files.record.clone()), trace, ..input.clone() };
+        let worker = BenchmarkKind::Input.worker_command(&config);
         let case = Case { nodes: launch.hosts.all().len() as u32, gpus_per_node: 1 };
         let announcement = announcement(&format!("input, hosts: {}", case.nodes), &files.log);
         Ok(PlannedJob { announcement, ..PlannedJob::new("input".to_owned(), case, files, worker) })

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
+use ringmark_core::options::usage::ERROR;
 use ringmark_core::untrusted_text::printable_lines;
 
-use crate::launch::sweep::benchmark::{Follower, RANK_ERROR};
+use crate::launch::sweep::benchmark::Follower;
 
 /// Prints all lines up to the failure of a rank, which the launcher's error explains. The log contains the others.
 pub struct OutputFilter {
@@ -20,7 +21,7 @@ impl OutputFilter {
 
     /// Returns true unless a rank has failed: the lines after that are mpirun's.
     fn is_printed(&mut self, line: &[u8]) -> bool {
-        self.is_shown &= !line.starts_with(RANK_ERROR.as_bytes());
+        self.is_shown &= !line.starts_with(ERROR.as_bytes());
         self.is_shown
     }
 }

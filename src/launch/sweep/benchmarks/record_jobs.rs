@@ -8,12 +8,12 @@ use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::dimension::Case;
 
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
+use crate::output::message::Printer;
 
 /// The jobs of a command, all planned, with what is printed after them.
 pub struct RecordJobs<'a, R> {

@@ -73,8 +73,7 @@ impl ScoreSweep {
 
     fn job(&self, run: RunName, score: ScoreConfig, files: JobFiles) -> PlannedJob {
         let (threads, cost) = (score.threads, JobCost::for_scoring(&score));
-        let mut arguments = vec![self.kind().to_string()];
-        arguments.extend(option_table::arguments(&ScoreConfig { record: Some(files.record.clone()), ..score }));
+        let arguments = self.kind().worker_command(&ScoreConfig { record: Some(files.record.clone()), ..score });
         self.sweep.job(run, files, arguments, threads, cost)
     }
 }

@@ -18,7 +18,6 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::{JobFiles, ServerRanks};
 use crate::launch::local::environment::typed_program;
-use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
@@ -33,6 +32,7 @@ use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::batch_search;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 use crate::launch::sweep::trials::tuned_option;
+use crate::output::message::Printer;
 
 /// A `ringmark sweep` command.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,10 +167,9 @@ impl TrainSweep {
         let memory = strategy.memory_of_server(run.case, arrays);
         let read = train.data.paths().iter().chain(train.learning.validate.paths()).chain(&train.init);
         let data = read.cloned().collect();
-        let mut arguments = vec![self.kind().to_string()];
         // The ranks compute their part of a global batch.
         let record = Some(files.record.clone());
-        arguments.extend(option_table::arguments(&TrainConfig { record, ..train.without_part() }));
+        let arguments = self.kind().worker_command(&TrainConfig { record, ..train.without_part() });
         let may_lose_ranks = strategy.may_lose_ranks(run.case);
         let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(strategy, memory) };
         PlannedJob { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }

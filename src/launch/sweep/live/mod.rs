@@ -37,10 +37,10 @@ use ringmark_core::progress::{CommandEnd, FinishedRun, JobCounts, JobProgress, P
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt;
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::live::http::MetricsServer;
 use crate::launch::sweep::live::latest::Latest;
 use crate::launch::sweep::live::state_file::StateFile;
+use crate::output::message::Printer;
 
 /// Publishes the progress of a command while it runs.
 #[derive(Debug)]

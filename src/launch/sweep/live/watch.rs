@@ -17,9 +17,9 @@ use ringmark_core::progress::{CommandEnd, FinishedRun, INTERVAL, Progress};
 
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::print_line;
 use crate::launch::sweep::live::display::Display;
 use crate::launch::sweep::live::lines::{clock, headline, table_head, table_row};
+use crate::output::message::print_line;
 use crate::output::{Json, strip_control_characters};
 
 /// A launcher that has been silent for this long has missed several updates.

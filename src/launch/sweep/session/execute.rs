@@ -10,23 +10,23 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::host::{MemoryShortage, unix_time};
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::manifest::{ObservedEnvironment, RunState};
+use ringmark_core::options::usage::{ERROR, error_line};
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::job_launch::JobLaunch;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::process::{JobEvent, ProcessOutcome, split_lines};
 use crate::launch::job::run_launch::{JobEnd, JobLimits};
-use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobLoss, JobOutcome, PlannedJob, RANK_ERROR,
+    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobLoss, JobOutcome, PlannedJob,
 };
 use crate::launch::sweep::ledger::Ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::display::Display;
 use crate::launch::sweep::live::session_progress::{SessionProgress, seen};
+use crate::output::message::{Printer, print_error, print_line};
 
 /// Runs jobs of `benchmark`.
 pub struct JobRunner<'a, B> {
@@ -171,7 +171,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
                 print_error(&format!("warning: the run was complete when its ranks were stopped: {reason}"));
                 None
             }
-            _ => failure_of(self.launch.starter, end, &record),
+            _ => end.failure_with_record(self.launch.starter, &record),
         };
         let record = match record {
             Ok(record) => record,
@@ -186,7 +186,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         };
         let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
         let failure = failure.or_else(|| ledger.and_then(admit));
-        match (failure, is_miss(end, &record)) {
+        match (failure, end.is_miss(&record)) {
             (Some(reason), false) if *end == ProcessOutcome::Interrupted => {
                 JobOutcome::Failed(Failure::Interrupted(reason))
             }
@@ -221,7 +221,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         };
         launch.close_failed(&reason);
         if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
-            print_error(&format!("error: {error:#}"));
+            print_error(&error_line(error));
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let tail = || launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
         // A benchmark that shows its output has shown it up to the first error. The last line is the launcher's.
         let is_new = |tail: &String| {
-            let has_error = || tail.lines().rev().skip(1).any(|line| line.trim_start().starts_with(RANK_ERROR));
+            let has_error = || tail.lines().rev().skip(1).any(|line| line.trim_start().starts_with(ERROR));
             !self.benchmark.rules().shows_output || has_error()
         };
         if let Some(tail) = is_unexplained.then(tail).filter(is_new) {
@@ -297,26 +297,6 @@ pub fn at_batch(job: &PlannedJob, memory: MemoryShortage) -> String {
 pub fn ran_on(record: &impl Record) -> ObservedEnvironment {
     let head = record.head();
     ObservedEnvironment::from_record(head.environment, head.ranks)
-}
-
-/// Returns true if the only failure that [`failure_of`] finds is that the figures miss a minimum.
-pub fn is_miss(end: &ProcessOutcome, record: &impl Record) -> bool {
-    matches!(end, ProcessOutcome::Exited(..)) && record.is_miss()
-}
-
-/// Returns why a job does not count, given its end and its record, or why there is none.
-pub fn failure_of<R: Record>(starter: Starter, end: &ProcessOutcome, record: &Result<R, String>) -> Option<String> {
-    match record {
-        Err(missing) => {
-            let known = end.failure(starter).or_else(|| end.rank_failure().map(str::to_owned));
-            Some(known.unwrap_or_else(|| missing.clone()))
-        }
-        // If a job ended by itself, the record contains the reason; mpirun or srun only reports the failure.
-        Ok(record) => {
-            let recorded = record.failure().filter(|_| matches!(end, ProcessOutcome::Exited(..)));
-            recorded.or_else(|| end.failure(starter))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ use crate::launch::doctor::report;
 use crate::launch::job::job_launch::{JobFiles, NeededMemory};
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{Printer, print_commands, print_error, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob,
@@ -38,11 +37,11 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
 use crate::launch::sweep::schedule::Schedule;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
-pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 pub use crate::launch::sweep::session::restart::RestartConfig;
 use crate::launch::sweep::session::restart::{Restarter, SessionHosts};
 use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
+use crate::output::message::{Printer, print_commands, print_error, print_line};
 
 /// Largest number of runs that the first line of a plan shows well enough.
 const SHORT_PLAN: usize = 20;
@@ -388,12 +387,6 @@ fn reject_used_files(out: &Path, plan: &[PlannedJob]) -> anyhow::Result<()> {
         let JobFiles { log, record } = &job.files;
         [run_name::unfinished_log_path(log), log.clone(), record.clone()]
     });
-    match files.find(|file| file.exists()) {
-        None => Ok(()),
-        Some(file) => Err(usage(anyhow!(
-            "--out {} already contains {}: choose another folder, or move this one away",
-            out.display(),
-            file.display()
-        ))),
-    }
+    let used = files.find(|file| file.exists());
+    used.map_or(Ok(()), |file| Err(folder::used_error(out, file.display(), false)))
 }

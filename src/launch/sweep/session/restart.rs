@@ -14,11 +14,11 @@ use crate::launch::doctor::command::check_spare_host;
 use crate::launch::doctor::host::InspectionSettings;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{Printer, print_error};
 use crate::launch::local::results_folder;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 use crate::launch::sweep::benchmark::{Benchmark, JobCheckpoint, JobLoss, PlanContext, PlannedJob};
 use crate::launch::sweep::ledger::Ledger;
+use crate::output::message::{Printer, print_error};
 
 /// Restarts of the jobs of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use std::io::{self, IsTerminal};
 
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::benchmark::{PlannedJob, Report};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::lines::{table_head, table_line, table_row};
+use crate::output::message::Printer;
 
 /// Table of a session, printed row by row.
 pub struct SessionTable<'a> {

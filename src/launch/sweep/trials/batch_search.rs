@@ -12,13 +12,13 @@ use ringmark_core::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::axes_sweep::{AxesSweep, files_in};
 use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
 use crate::launch::sweep::trials::{PlanTrial, TrialJob};
+use crate::output::message::Printer;
 
 /// Largest batch size that is tried.
 const MAX_BATCH_SIZE: u32 = 65_536;

@@ -16,13 +16,13 @@ use ringmark_core::stats::summary;
 
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::local::print::Printer;
 use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmark::{PlanContext, PlannedJob};
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::trials::TrialJob;
 use crate::launch::sweep::trials::tuned_option::{self, TunedOption};
+use crate::output::message::Printer;
 
 /// Condition that stores the chosen settings of a sweep.
 pub const CHOSEN: &str = "chosen by --autotune-over";
