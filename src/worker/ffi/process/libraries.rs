@@ -36,7 +36,7 @@ pub fn open(name: &str) -> Result<&'static Library, String> {
 pub struct Exports<'a> {
     pub library: &'a Library,
     pub name: &'static str,
-    /// What to do if a function is missing.
+    /// Advice if a function is missing.
     pub fix: &'static str,
 }
 
