@@ -300,7 +300,8 @@ extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_by
     // SAFETY: a loaded module and a NUL-terminated name; the function is used only if the driver found it.
     unsafe {
         let is_ready = (driver.functions.get_function)(&raw mut function, module, name) == 0
-            && (shared_bytes == 0 || (driver.functions.set_attribute)(function, MAX_SHARED_BYTES, shared_bytes as c_int) == 0);
+            && (shared_bytes == 0
+                || (driver.functions.set_attribute)(function, MAX_SHARED_BYTES, shared_bytes as c_int) == 0);
         if is_ready { function } else { null_mut() }
     }
 }
