@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 /// The cause of a rank's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// Signal with number and name, such as `9 (SIGKILL)`.
-    Signal(String),
+    /// Number of the signal, which the launcher's host may not have a name for.
+    Signal(i32),
     /// Exit status.
     Exit(i32),
     /// Killed by the kernel for exceeding the memory that Slurm grants the job.
@@ -65,7 +65,7 @@ impl StarterOutput {
             self.place = self.signaled.zip(host.map(str::to_owned));
         }
         if let Some((_, signal)) = line.split_once("signal ").filter(|_| self.signaled.is_some()) {
-            return Some(ProcessExit { rank: self.signaled.take()?, cause: signal_number(leading_number(signal)?) });
+            return Some(ProcessExit { rank: self.signaled.take()?, cause: Cause::Signal(leading_number(signal)?) });
         }
         if let Some(code) = line.trim_start().strip_prefix("Exit code:") {
             let rank = self.process.take()?;
@@ -158,17 +158,12 @@ fn parse_srun(line: &str) -> Option<ProcessExit> {
     // If several ranks were killed alike, Slurm killed them because of another one; it does not send the signals of a
     // crash.
     let may_come_from_slurm = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
-    (is_single || !may_come_from_slurm).then(|| ProcessExit { rank, cause: signal_number(signal as i32) })
+    (is_single || !may_come_from_slurm).then(|| ProcessExit { rank, cause: Cause::Signal(signal as i32) })
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
     let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().ok()
-}
-
-fn signal_number(number: i32) -> Cause {
-    let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
-    Cause::Signal(format!("{number} ({name})"))
 }
 
 /// Parses strsignal's text as Slurm prints it, which may be followed by `(core dumped)`.
@@ -198,7 +193,6 @@ mod tests {
 
     #[test]
     fn signals_are_parsed_from_mpirun_and_srun() {
-        let killed = Cause::Signal("9 (SIGKILL)".to_owned());
         for lines in [
             "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
             "prterun noticed that process rank 1 with PID 26602 on node vm exited on\nsignal 9 (Killed).",
@@ -206,12 +200,12 @@ mod tests {
         ] {
             let mut output = StarterOutput::default();
             let exits: Vec<ProcessExit> = lines.lines().filter_map(|line| output.parse_line(line)).collect();
-            assert_eq!(exits, death(1, killed.clone()).into_iter().collect::<Vec<_>>(), "{lines}");
+            assert_eq!(exits, death(1, Cause::Signal(9)).into_iter().collect::<Vec<_>>(), "{lines}");
         }
         assert_eq!(parse_srun("srun: error: b: task 1: Out Of Memory"), death(1, Cause::OutOfMemory));
-        let crashed = death(12, Cause::Signal("11 (SIGSEGV)".to_owned()));
+        let crashed = death(12, Cause::Signal(11));
         assert_eq!(parse_srun("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
-        let both = death(0, Cause::Signal("11 (SIGSEGV)".to_owned()));
+        let both = death(0, Cause::Signal(11));
         assert_eq!(parse_srun("srun: error: b: tasks 0-1: Segmentation fault"), both);
         assert_eq!(parse_srun("srun: error: b: task 3: Exited with exit code 2"), death(3, Cause::Exit(2)));
     }

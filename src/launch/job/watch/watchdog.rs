@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use nix::libc::SIGKILL;
+use nix::sys::signal::Signal;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::{MemoryShortage, OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_core::progress::RankProgress;
@@ -18,9 +20,6 @@ const REPORT_GRACE: Duration = Duration::from_secs(5);
 
 /// Factor for the stall limit outside the timed loop, which reads and writes files, perhaps on a slow disk.
 const OUTSIDE_FACTOR: u32 = 3;
-
-/// Prefix of a SIGKILL in a starter's messages.
-const SIGKILL_PREFIX: &str = "9 ";
 
 /// Available memory, in bytes, below which the out-of-memory killer is a plausible cause.
 const LOW_MEMORY: u64 = 500_000_000;
@@ -115,11 +114,10 @@ impl Watchdog {
     /// Returns a killed rank and the files in which its host's kernel may have counted the kill, until
     /// [`record_kills`](Watchdog::record_kills) is called.
     pub fn killed_rank(&self) -> Option<(u32, Vec<String>)> {
-        let Some(ProcessExit { rank, cause: Cause::Signal(signal) }) = &self.first_death else { return None };
+        let Some(ProcessExit { rank, cause: Cause::Signal(SIGKILL) }) = &self.first_death else { return None };
         let OutOfMemory { host, group, .. } = &self.known.get(rank)?.out_of_memory;
         let files: Vec<String> = [host, group].into_iter().flatten().map(|count| count.file.clone()).collect();
-        (signal.starts_with(SIGKILL_PREFIX) && self.out_of_memory.is_none() && !files.is_empty())
-            .then_some((*rank, files))
+        (self.out_of_memory.is_none() && !files.is_empty()).then_some((*rank, files))
     }
 
     /// Records the current content of those files, in lines `FILE:oom_kill N`.
@@ -171,7 +169,7 @@ impl Watchdog {
     pub fn describe_death(&self, rank: u32) -> Option<String> {
         match &self.first_death {
             Some(ProcessExit { rank: first, cause: Cause::Signal(signal) }) if *first == rank => {
-                Some(self.killed(rank, signal))
+                Some(self.killed(rank, *signal))
             }
             _ => None,
         }
@@ -217,7 +215,7 @@ impl Watchdog {
         };
         match (&self.first_death, failed) {
             (Some(ProcessExit { rank, cause: Cause::Signal(signal) }), _) if is_first(rank) => {
-                Some((Some(*rank), self.killed(*rank, signal)))
+                Some((Some(*rank), self.killed(*rank, *signal)))
             }
             (Some(ProcessExit { rank, cause: Cause::OutOfMemory }), _) if is_first(rank) => {
                 let (name, place) = (self.name(*rank), self.last_position(*rank));
@@ -280,9 +278,11 @@ impl Watchdog {
         self.known.iter().map(|(number, rank)| (*number, rank)).find(|(_, rank)| is_silent(rank))
     }
 
-    fn killed(&self, number: u32, signal: &str) -> String {
-        let mut text = format!("{} was killed by signal {signal}{}", self.name(number), self.last_position(number));
-        if let (true, Some(Rank { host, at, .. })) = (signal.starts_with(SIGKILL_PREFIX), self.known.get(&number)) {
+    fn killed(&self, number: u32, signal: i32) -> String {
+        let (name, place) = (self.name(number), self.last_position(number));
+        let signal_name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+        let mut text = format!("{name} was killed by signal {signal} ({signal_name}){place}");
+        if let (SIGKILL, Some(Rank { host, at, .. })) = (signal, self.known.get(&number)) {
             let left = at.map_or(u64::MAX, |at| at.available_memory.0);
             let has_grown = |count: Option<&OutOfMemoryCount>| count.is_some_and(|count| count.kills > 0);
             let OutOfMemory { host: of_host, group, limit } = self.out_of_memory.clone().unwrap_or_default();
