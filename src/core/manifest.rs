@@ -160,9 +160,22 @@ pub enum RunState {
     },
 }
 
+/// Kind of a value that has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MismatchKind {
+    /// Option of the command.
+    Option,
+    /// Name of a host on which the same ranks ran.
+    HostName,
+    /// Listed host, variable, program, device or software.
+    Other,
+}
+
 /// A value that has changed; prints as `--batch-size: 128 then, 64 now`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
+    /// Kind of the value.
+    pub kind: MismatchKind,
     /// Name of the option, variable, program or device.
     pub what: String,
     /// Previous value; `None` if it was not set.
@@ -179,18 +192,10 @@ impl fmt::Display for Mismatch {
 }
 
 impl Mismatch {
-    fn new(what: impl Into<String>, then: Option<&String>, now: Option<&String>) -> Option<Mismatch> {
-        (then != now).then(|| Mismatch { what: what.into(), then: then.cloned(), now: now.cloned() })
-    }
-
-    /// Returns true if the same ranks ran on a host of another name.
-    pub fn is_host_name(&self) -> bool {
-        self.what.starts_with(HOST_NAME)
+    fn new(kind: MismatchKind, what: &str, then: Option<&String>, now: Option<&String>) -> Option<Mismatch> {
+        (then != now).then(|| Mismatch { kind, what: what.to_owned(), then: then.cloned(), now: now.cloned() })
     }
 }
-
-/// Start of [`Mismatch::what`] for the name of a host.
-const HOST_NAME: &str = "name of host";
 
 /// Condition with the strategies of a training sweep.
 pub const STRATEGY: &str = "--strategy";
@@ -213,12 +218,19 @@ impl Conditions {
         let hosts = self.hosts.iter().zip(&now.hosts).enumerate();
         let hosts = hosts.filter(|(_, (then, host))| !(self.is_starter(then) && now.is_starter(host)));
         let mut found: Vec<Mismatch> = hosts
-            .filter_map(|(index, (then, now))| Mismatch::new(format!("host {}", index + 1), Some(then), Some(now)))
+            .filter_map(|(index, (then, now))| {
+                Mismatch::new(MismatchKind::Other, &format!("host {}", index + 1), Some(then), Some(now))
+            })
             .collect();
-        let pairs = [(&self.options, &now.options), (&self.variables, &now.variables), (&self.programs, &now.programs)];
-        for (then, now) in pairs {
+        for (kind, then, now) in [
+            (MismatchKind::Option, &self.options, &now.options),
+            (MismatchKind::Other, &self.variables, &now.variables),
+            (MismatchKind::Other, &self.programs, &now.programs),
+        ] {
             let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
-            found.extend(names.into_iter().filter_map(|name| Mismatch::new(name, then.get(name), now.get(name))));
+            let kind_of = |name: &str| if name == STARTER { MismatchKind::Other } else { kind };
+            let mismatch = |name: &String| Mismatch::new(kind_of(name), name, then.get(name), now.get(name));
+            found.extend(names.into_iter().filter_map(mismatch));
         }
         found
     }
@@ -245,14 +257,16 @@ impl ObservedEnvironment {
     pub fn mismatches(&self, now: &ObservedEnvironment) -> Vec<Mismatch> {
         let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
-            found.extend(Mismatch::new(format!("{HOST_NAME} {}", index + 1), Some(&then.name), Some(&now.name)));
+            let what = format!("name of host {}", index + 1);
+            found.extend(Mismatch::new(MismatchKind::HostName, &what, Some(&then.name), Some(&now.name)));
             for (rank, (then, device)) in then.devices.iter().zip(&now.devices).enumerate() {
-                found.extend(Mismatch::new(format!("device {rank} of {}", now.name), Some(then), Some(device)));
+                let what = format!("device {rank} of {}", now.name);
+                found.extend(Mismatch::new(MismatchKind::Other, &what, Some(then), Some(device)));
             }
         }
         for (name, then) in &self.software {
             let now = now.software.get(name);
-            found.extend(now.and_then(|now| Mismatch::new(name, Some(then), Some(now))));
+            found.extend(now.and_then(|now| Mismatch::new(MismatchKind::Other, name, Some(then), Some(now))));
         }
         found
     }
@@ -542,7 +556,8 @@ mod tests {
             lines(&known.mismatches(&other)),
             ["device 1 of a: H100 then, A100 now", "name of host 2: b then, c now"]
         );
-        assert_eq!(known.mismatches(&other).iter().map(Mismatch::is_host_name).collect::<Vec<_>>(), [false, true]);
+        let kinds: Vec<_> = known.mismatches(&other).iter().map(|mismatch| mismatch.kind).collect();
+        assert_eq!(kinds, [MismatchKind::Other, MismatchKind::HostName]);
     }
 
     #[test]

@@ -11,7 +11,9 @@ use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::dimension::{BatchShape, Strategy};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::{MemoryShortage, unix_time};
-use ringmark_core::manifest::{Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, STRATEGY};
+use ringmark_core::manifest::{
+    Conditions, FileHashes, Manifest, Mismatch, MismatchKind, ObservedEnvironment, RunState, STRATEGY,
+};
 use ringmark_core::number_text::count;
 use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
@@ -91,8 +93,7 @@ impl Ledger {
             let earlier: CommandWords = manifest.command.into_iter().collect();
             let is_set = |mismatch: &&Mismatch| {
                 let mut words = earlier.texts().into_iter().chain(command.texts());
-                // The options of an axis begin alike: --batch-size and --batch-sizes.
-                !mismatch.what.starts_with("--") || words.any(|word| word.starts_with(&mismatch.what))
+                mismatch.kind != MismatchKind::Option || words.any(|word| word.starts_with(&mismatch.what))
             };
             let (set, mut unset): (Vec<&Mismatch>, Vec<&Mismatch>) = mismatches.iter().partition(is_set);
             let mut shown: Vec<String> = set.into_iter().map(Mismatch::to_string).collect();
@@ -276,7 +277,7 @@ fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, St
 
 fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment, has_spare_hosts: bool) -> Result<(), String> {
     let mut mismatches = known.mismatches(&found);
-    mismatches.retain(|mismatch| !(has_spare_hosts && mismatch.is_host_name()));
+    mismatches.retain(|mismatch| !(has_spare_hosts && mismatch.kind == MismatchKind::HostName));
     if !mismatches.is_empty() {
         return Err(format!("environment differs from that of the finished runs: {}", joined(&mismatches, "; ")));
     }
