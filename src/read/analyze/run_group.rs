@@ -57,6 +57,11 @@ pub trait RunGroup {
     /// Returns the warnings about the group as a whole.
     fn warnings(&self) -> &[String];
 
+    /// Returns a warning if speedups are relative to another base than 1n1g; it does not affect speeds.
+    fn base_warning(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the reasons why all figures of the group are unreliable.
     fn reliability_warnings(&self) -> &[ReliabilityWarning];
 
@@ -105,7 +110,7 @@ pub trait RunGroup {
             runs: self.with_baselines().map(CaseOf::<Self>::expected).sum(),
             counted,
             lacks_records: counted > 0 && self.recorded_conditions().is_none(),
-            warnings: [self.warnings(), &of_runs].concat(),
+            warnings: self.base_warning().into_iter().chain(self.warnings().to_vec()).chain(of_runs).collect(),
             reliability_warnings: [self.reliability_warnings(), &of_cases].concat(),
             single_runs: single_runs.map(|case| case.title.clone()).collect(),
             case_noun: Self::CASE_NOUN,

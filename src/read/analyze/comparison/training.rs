@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::read::analyze::comparison::side::{PROGRAM, RunFigures, Side, SideGroup};
 use crate::read::analyze::result_row::RowRuns;
 use crate::read::analyze::run_group;
-use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json::{JsonRow, JsonRun};
 use crate::read::load::environment::moment;
 
@@ -68,12 +67,9 @@ fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) 
 fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Result<()> {
     let name = row.case;
     let work = row.batch.shape().work(name);
-    // A comparison shows no speedup, so a missing base is irrelevant.
-    let of_no_interest = row.base.and_then(figures::missing_base);
     let matrix_rate = row.figures.arithmetic.and_then(|it| it.matrix_product_teraflops_per_second);
     let RowRuns { warnings, runs, environment, .. } = row.runs;
-    let warnings = warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
-    let mut parts = vec![(name.to_string(), runs, warnings.collect(), row.reliability.reliability_warnings)];
+    let mut parts = vec![(name.to_string(), runs, warnings, row.reliability.reliability_warnings)];
     parts.extend(
         row.without_communication.map(|baseline| {
             (format!("{name} baseline"), baseline.runs, baseline.warnings, baseline.reliability_warnings)

@@ -168,6 +168,10 @@ impl RunGroup for TrainingGroup {
         &self.warnings
     }
 
+    fn base_warning(&self) -> Option<String> {
+        missing_base(self.base?)
+    }
+
     fn reliability_warnings(&self) -> &[ReliabilityWarning] {
         &self.reliability_warnings
     }
@@ -234,7 +238,6 @@ impl TrainingGroup {
             }
         }
         self.base = base.map(|base| base.case);
-        self.warnings.splice(0..0, self.base.and_then(missing_base));
         self.requested_device = sweep_facts.device.filter(|_| self.conditions.recorded.is_none());
         self.add_reliability_warnings(sweep_facts);
     }
@@ -457,12 +460,12 @@ fn warnings(group: &TrainingGroup, software: &BTreeSet<String>) -> Vec<String> {
 
 /// Returns a problem if 1n1g is missing while another case counts.
 fn base_problem(group: &TrainingGroup) -> Option<Problem> {
-    let problem = Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?);
+    let problem = Problem::in_file(Case::SINGLE.to_string(), group.base_warning()?);
     Some(Problem { kind: ProblemKind::MissingBase, ..problem })
 }
 
 /// Returns a message if the base is not 1n1g: readers expect speedup to be relative to a single rank.
-pub fn missing_base(base: Case) -> Option<String> {
+fn missing_base(base: Case) -> Option<String> {
     (base != Case::SINGLE)
         .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
 }

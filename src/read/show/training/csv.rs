@@ -41,7 +41,9 @@ pub fn csv(result: &ResultFolder, price: Option<&Price>) -> anyhow::Result<Strin
         text("reliability_warnings", |group: &TrainingGroup, case| {
             group.reliability_warnings_of(case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
         }),
-        text("warnings", |group: &TrainingGroup, _| group.warnings.join("; ")),
+        text("warnings", |group: &TrainingGroup, _| {
+            group.base_warning().iter().chain(&group.warnings).cloned().collect::<Vec<_>>().join("; ")
+        }),
         text("run_warnings", |_, case: &TrainingCase| case.warnings.len().to_string()),
     ]);
     let [power, ..] = training::energy(WorkUnit::default());
