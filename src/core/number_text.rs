@@ -36,6 +36,11 @@ pub fn marked(figure: String, is_unreliable: bool) -> String {
     if is_unreliable { format!("({figure})") } else { figure }
 }
 
+/// Coefficient of variation in percent, with two significant digits: `0.35`, `12`.
+pub fn cv_percent(cv: f64) -> String {
+    significant(cv * 100.0, 2)
+}
+
 /// `102.2 GB`.
 pub fn gigabytes(bytes: Bytes) -> String {
     format!("{:.1} GB", bytes.gigabytes())

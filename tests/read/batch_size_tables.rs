@@ -130,7 +130,7 @@ fn chart_lines_are_labeled_and_omit_batches_out_of_memory() {
     for text in [
         "ResNet-18, fp32, 1n1g, batch size 16, median of 2 runs: ",
         "ResNet50-v1b, fp32, 1n1g, batch size 8, run 2: ",
-        "batch size 16: 1.140 GB",
+        "batch size 16: 1.14 GB",
         ">out of memory</td>",
     ] {
         assert!(charts.contains(text), "no {text:?} in {charts}");

@@ -54,11 +54,11 @@ fn conclusion_contains_speedup_and_largest_loss() {
         ResNet50-v1b, fp32, batch size 4 per rank
         Sound: runs vary by 2.0 % (CV); all 6 runs count
 
-        case  ranks  runs     speed  per rank  speedup  efficiency    ±    CV
-                           images/s  images/s                    %    %     %
-        ---------------------------------------------------------------------
-        1n1g      1   3/3     7.656     7.656     1.00       100.0    -  2.00
-        1n2g      2   3/3     15.28     7.640     2.00        99.8  4.5  2.00
+        case  ranks  runs     speed  per rank  speedup  efficiency    ±   CV
+                           images/s  images/s                    %    %    %
+        --------------------------------------------------------------------
+        1n1g      1   3/3     7.656     7.656     1.00       100.0    -  2.0
+        1n2g      2   3/3     15.28     7.640     2.00        99.8  4.5  2.0
 
         1n2g: speedup 2.00 of 2, efficiency 100 %; the runs vary too much to break down the loss
     "#]]

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::number_text::four_digits;
+use ringmark_core::number_text::{cv_percent, four_digits};
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::load::folder::Shortage;
-use crate::read::show::numbers::{MARK, marked, share_of_limit, teraflops};
+use crate::read::show::numbers::{MARK, billions, marked, share_of_limit, teraflops};
 use crate::read::show::text::{Medium, Paragraph};
 use crate::read::show::utilization::over_limit;
 
@@ -76,12 +76,12 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], extra: ExtraRows, indent: &str
                 rows.push(row(blank, cells(series, batch_sizes, cell)));
             }
         };
-        add_row("CV %", false, |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
+        add_row("CV %", false, |figures| Some(cv_percent(figures.cv?)));
         add_row("TFLOP/s", true, |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
         add_row("% of matmul", true, |figures| Some(share_of_limit(figures.utilization?.share_of_matrix_product?)));
         add_row("% of peak", true, |figures| Some(share_of_limit(figures.utilization?.share_of_published_peak?)));
         if extra == ExtraRows::SpreadAndMemory {
-            add_row("peak GB", false, |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));
+            add_row("peak GB", false, |figures| Some(billions(figures.peak_memory?.0 as f64)));
         }
     }
     let numbers = batch_sizes.iter().map(|size| Column::numbers(size.to_string(), ""));

@@ -5,12 +5,12 @@
 
 use anyhow::Context;
 use ringmark_core::dimension::{BatchSize, WorkUnit};
-use ringmark_core::number_text::{four_digits, three_digits};
+use ringmark_core::number_text::{cv_percent, four_digits, three_digits};
 
 use crate::output::table::{self, Row, Table};
 use crate::read::analyze::run_group::{CaseOf, RunGroup};
 use crate::read::analyze::utilization::{FormulaRate, Utilization};
-use crate::read::show::numbers::{MARK, marked, share_of_limit};
+use crate::read::show::numbers::{MARK, billions, marked, share_of_limit};
 
 /// Cell of a figure that does not exist.
 pub const NOTHING: &str = "-";
@@ -246,13 +246,13 @@ pub fn of_units<'a, G: RunGroup + 'a>(groups: &[G], column: impl Fn(WorkUnit) ->
 
 /// Coefficient of variation of the runs' speeds.
 pub fn cv<'a, G: RunGroup>() -> Column<'a, G> {
-    figure("cv", |_, case: &CaseOf<G>| case.speeds().cv()).shown("CV", "%", |cv| format!("{:.2}", cv * 100.0))
+    figure("cv", |_, case: &CaseOf<G>| case.speeds().cv()).shown("CV", "%", cv_percent)
 }
 
 /// Peak memory of the rank that used most.
 pub fn peak_memory<'a, G: RunGroup>() -> Column<'a, G> {
     let memory = figure("peak_memory_bytes", |_, case: &CaseOf<G>| case.peak_memory().map(|peak| peak.0 as f64));
-    memory.shown("memory", "GB", |bytes| three_digits(bytes / 1e9))
+    memory.shown("memory", "GB", billions)
 }
 
 /// Creates a column of a figure of [`Utilization`].

@@ -18,6 +18,11 @@ pub fn doubtful_legend(warnings: &str) -> String {
     format!("In parentheses: unreliable; {warnings} give the reason and the fix.")
 }
 
+/// Formats bytes as GB, or a number of parameters.
+pub fn billions(number: f64) -> String {
+    three_digits(number / 1e9)
+}
+
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {
     three_digits(rate.0)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ringmark_core::dimension::{Bytes, Case, Model, Phase, WorkUnit};
 use ringmark_core::file::run_name::Point;
-use ringmark_core::number_text::{percent_number, three_digits};
+use ringmark_core::number_text::percent_number;
 use ringmark_core::stats::allreduce_model::Algorithm;
 
 use crate::output::table::Table;
@@ -12,6 +12,7 @@ use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::title::common_base;
 use crate::read::load::run::Recorded;
 use crate::read::show::columns::{self, figure, is_speed_doubtful};
+use crate::read::show::numbers::billions;
 use crate::read::show::text::Paragraph;
 use crate::read::show::training::columns::{self as training, Column};
 
@@ -90,7 +91,7 @@ fn shown(all_reduce: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
         training::efficiency().minor(),
         training::step(),
         training::phase(Phase::ExposedAllreduce),
-        columns::peak_memory().shown("memory", "GB", billions),
+        columns::peak_memory(),
         figure("", |group: &TrainingGroup, case| largest_network(group.conditions.point.model, case))
             .shown("fits", "1e9", billions),
         figure("", |_, case: &TrainingCase| sent(case)).shown("sent", "GB", billions),
@@ -120,9 +121,4 @@ fn sent(case: &TrainingCase) -> Option<f64> {
         }
         None => None,
     }
-}
-
-/// Formats bytes or parameters.
-fn billions(number: f64) -> String {
-    three_digits(number / 1e9)
 }

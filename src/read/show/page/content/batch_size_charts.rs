@@ -2,7 +2,7 @@
 //! without figures appear only in the table.
 
 use ringmark_core::dimension::{DeviceKind, WorkUnit};
-use ringmark_core::number_text::four_digits;
+use ringmark_core::number_text::{four_digits, three_digits};
 
 use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
@@ -67,9 +67,9 @@ const SPEED: Quantity = Quantity {
 const MEMORY: Quantity = Quantity {
     title: "Peak memory by batch size",
     unit: Some("GB"),
-    value: |figures| Some(figures.peak_memory?.0 as f64 / 1e9),
+    value: |figures| Some(figures.peak_memory?.gigabytes()),
     runs: |_| &[],
-    text: |memory, _| format!("{memory:.3} GB"),
+    text: |memory, _| format!("{} GB", three_digits(memory)),
     is_doubtful: |_| false,
     wide: f64::INFINITY,
 };

@@ -18,7 +18,7 @@ use crate::read::analyze::training::figures::{Figures, TrainingCase, TrainingGro
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::title;
 use crate::read::show::columns;
-use crate::read::show::numbers::{count, percent_number};
+use crate::read::show::numbers::{billions, count, percent_number};
 use crate::read::show::page::content::batch_sizes::{self, PageTable};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, PageSeries, Setting};
@@ -55,7 +55,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
         }
     }
     let figure = |(model, (series, point, figures)): (Model, (&BatchSeries, &BatchPoint, &BatchFigures))| {
-        let memory = figures.peak_memory.map(|peak| format!(", {:.2} GB", peak.0 as f64 / 1e9)).unwrap_or_default();
+        let memory = figures.peak_memory.map(|peak| format!(", {} GB", billions(peak.0 as f64))).unwrap_or_default();
         let share = figures.utilization.and_then(|it| Some(format!(", {}", it.share_text()?))).unwrap_or_default();
         Figure {
             label: model.facts().title.to_owned(),
