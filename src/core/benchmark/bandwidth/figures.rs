@@ -62,17 +62,7 @@ pub struct TimeSpread {
 impl SizeFigures {
     /// Computes the figures of `result`.
     pub fn from_result(result: &MessageResult, bus: Bus) -> SizeFigures {
-        let side = |timing: Option<&Timing>| {
-            let timing = timing?;
-            let time = timing.mean()?;
-            Some(SideFigures {
-                time,
-                algbw: algbw(result.bytes, time),
-                busbw: busbw(result.bytes, time, bus),
-                wrong: timing.wrong,
-                spread: TimeSpread::from_timing(timing)?,
-            })
-        };
+        let side = |timing: Option<&Timing>| SideFigures::new(result.bytes, timing?, bus);
         SizeFigures {
             bytes: result.bytes,
             count: result.count,
@@ -80,6 +70,15 @@ impl SizeFigures {
             out_of_place: side(result.out_of_place.as_ref()),
             in_place: side(result.in_place.as_ref()),
         }
+    }
+}
+
+impl SideFigures {
+    /// Computes the figures of an array of `bytes`; returns `None` without samples.
+    pub fn new(bytes: Bytes, timing: &Timing, bus: Bus) -> Option<SideFigures> {
+        let time = timing.mean()?;
+        let (algbw, busbw) = (algbw(bytes, time), busbw(bytes, time, bus));
+        Some(SideFigures { time, algbw, busbw, wrong: timing.wrong, spread: TimeSpread::from_timing(timing)? })
     }
 }
 

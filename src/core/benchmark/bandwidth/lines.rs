@@ -4,11 +4,11 @@
 //! with `#`, so that programs that parse their output skip them. Unlike theirs, no line has trailing blanks.
 
 use crate::benchmark::bandwidth::config::{Arrays, BandwidthConfig};
-use crate::benchmark::bandwidth::figures::{self, TimeSpread};
+use crate::benchmark::bandwidth::figures::{self, SideFigures, TimeSpread};
 use crate::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use crate::benchmark::optimizer::OptimizerChoice;
 use crate::dimension::{Bytes, GigabytesPerSecond, Model, Operands, Seconds};
-use crate::number_text::without_trailing_zeros;
+use crate::number_text::{cv_percent, without_trailing_zeros};
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
 /// Placeholder for a missing figure, as in nccl-tests.
@@ -41,11 +41,11 @@ pub fn row(result: &MessageResult, operands: Operands, ranks: u32) -> String {
 }
 
 fn side(bytes: Bytes, timing: Option<&Timing>, bus: Bus) -> String {
-    let Some((timing, time)) = timing.and_then(|timing| Some((timing, timing.mean()?))) else {
+    let figures = timing.and_then(|timing| SideFigures::new(bytes, timing, bus));
+    let Some(SideFigures { time, algbw, busbw, wrong, .. }) = figures else {
         return side_columns([NONE; 4]);
     };
-    let wrong = timing.wrong.map_or(NONE.to_owned(), |wrong| general(wrong as f64));
-    let (algbw, busbw) = (algbw(bytes, time), busbw(bytes, time, bus));
+    let wrong = wrong.map_or(NONE.to_owned(), |wrong| general(wrong as f64));
     side_columns([&fitted(time.0 * 1e6, 7), &fitted(algbw.0, 6), &fitted(busbw.0, 6), &wrong])
 }
 
@@ -118,7 +118,7 @@ pub fn spread(results: &[MessageResult]) -> String {
 fn spread_row(bytes: Bytes, side: &str, timing: &Timing) -> Option<String> {
     let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::from_timing(timing)?;
     let times = [p50, p95, p99, min, max].map(|time| fitted(time.0 * 1e6, 7));
-    let variation = |cv: Option<f64>| cv.map_or(NONE.to_owned(), |cv| format!("{:.2}", cv * 100.0));
+    let variation = |cv: Option<f64>| cv.map_or(NONE.to_owned(), cv_percent);
     let (iterations, ranks) = (variation(cv_iterations), variation(cv_ranks));
     let times = columns(times.each_ref().map(String::as_str));
     Some(format!("# {:>10}  {side:>12}{times}  {iterations:>13}  {ranks:>8}", bytes.0))
@@ -383,7 +383,7 @@ mod tests {
 #
 #       size          side      p50      p95      p99      min      max  CV iterations  CV ranks
 #        (B)                   (us)     (us)     (us)     (us)     (us)            (%)       (%)
-#          8  out_of_place    35.00    40.00    40.00    10.00    40.00          47.14     23.57
+#          8  out_of_place    35.00    40.00    40.00    10.00    40.00             47        24
 # 1073741824      in_place  1500000  1500000  1500000  1500000  1500000            N/A       N/A"
         );
     }

@@ -12,7 +12,7 @@ pub mod record;
 mod validation;
 
 pub use config::{ArraySize, Arrays, BandwidthConfig};
-pub use figures::{SizeFigures, TimeSpread};
+pub use figures::{SideFigures, SizeFigures, TimeSpread};
 pub use files::{BANDWIDTH_LOG, BANDWIDTH_RECORD, FOLDER, bandwidth_files, bandwidth_operation};
 pub use gradients_use::GradientsUse;
 pub use messages::{Growth, Messages};

@@ -1,8 +1,7 @@
 //! Bandwidth rows in the JSON of a report.
 
-use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, SideFigures, Timing};
 use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation, Seconds, Strategy};
-use ringmark_core::stats::busbw::busbw;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -47,15 +46,14 @@ fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
     let (ranks, operands) = (case.ranks(), record.config.operands());
     let messages = record.results.iter().flat_map(|message| {
         let side = move |(side, timing): (&'static str, Option<&Timing>)| {
-            let timing = timing?;
-            let seconds = timing.mean();
+            let figures = SideFigures::new(message.bytes, timing?, record.bus());
             Some(Message {
                 bytes: message.bytes,
                 element: &message.element,
                 side,
-                seconds,
-                busbw_gb_per_s: seconds.map(|seconds| busbw(message.bytes, seconds, record.bus())),
-                wrong: timing.wrong,
+                seconds: figures.map(|figures| figures.time),
+                busbw_gb_per_s: figures.map(|figures| figures.busbw),
+                wrong: timing?.wrong,
             })
         };
         message.sides().into_iter().filter_map(side)

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw};
-use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, SideFigures, Timing};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, Model, Operands, Seconds, Strategy};
 use ringmark_core::number_text::{binary_size, count, four_digits};
 use ringmark_core::stats::busbw::{Bus, busbw};
@@ -66,16 +66,15 @@ struct Line<'a> {
     side: &'static str,
     is_doubtful: bool,
     /// Messages by size.
-    messages: Vec<(&'a MessageResult, &'a Timing)>,
+    messages: Vec<(&'a MessageResult, &'a Timing, SideFigures)>,
 }
 
 impl Line<'_> {
     /// Returns true if the bus bandwidth at this size exceeds the memory limit.
     fn is_in_cache(&self, size: Bytes) -> bool {
         let limit = self.record.memory.as_ref().map(|memory| memory.busbw.0).filter(|limit| *limit > 0.0);
-        let of_size = self.messages.iter().filter(|(message, _)| message.bytes == size);
-        let mut rates = of_size.filter_map(|(_, timing)| Some(rate(self.record.bus(), size, timing.mean()?.0)));
-        limit.is_some_and(|limit| rates.any(|rate| rate > limit))
+        let mut of_size = self.messages.iter().filter(|(message, ..)| message.bytes == size);
+        limit.is_some_and(|limit| of_size.any(|(.., figures)| figures.busbw.0 > limit))
     }
 }
 
@@ -207,16 +206,17 @@ fn sides<'a>(color: usize, name: &str, record: &'a BandwidthRecord) -> Vec<Line<
     let mut lines: Vec<Line> = Vec::new();
     for message in &record.results {
         for (side, timing) in message.sides() {
-            let Some(timing) = timing.filter(|timing| timing.mean().is_some()) else { continue };
+            let figures = timing.and_then(|timing| SideFigures::new(message.bytes, timing, record.bus()));
+            let Some((timing, figures)) = timing.zip(figures) else { continue };
             match lines.iter_mut().find(|line| line.side == side) {
-                Some(line) => line.messages.push((message, timing)),
+                Some(line) => line.messages.push((message, timing, figures)),
                 None => lines.push(Line {
                     name: format!("{name}, {side}"),
                     style: Style { color, shape: 0 },
                     record,
                     side,
                     is_doubtful,
-                    messages: vec![(message, timing)],
+                    messages: vec![(message, timing, figures)],
                 }),
             }
         }
@@ -240,14 +240,12 @@ fn rate(bus: Bus, bytes: Bytes, seconds: f64) -> f64 {
 }
 
 fn block(device: DeviceKind, exchanged: MeasuredOperation, lines: &[Line]) -> Block {
-    let point =
-        |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Bus, Bytes, f64) -> f64, unit: &str| {
-            let pooled = timing.pooled();
-            let time = |percent: f64| {
-                value(line.record.bus(), message.bytes, percentile(&pooled, percent).unwrap_or(f64::NAN))
-            };
-            let [low, high] = [time(5.0).min(time(95.0)), time(5.0).max(time(95.0))];
-            let y = value(line.record.bus(), message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
+    let points = |line: &Line, value: fn(Bus, Bytes, f64) -> f64, unit: &str| {
+        let point = |(message, timing, figures): &(&MessageResult, &Timing, SideFigures)| {
+            let of_time = |seconds: f64| value(line.record.bus(), message.bytes, seconds);
+            let [p5, p95] = [percentile(&timing.pooled(), 5.0).unwrap_or(f64::NAN), figures.spread.p95.0].map(of_time);
+            let (low, high) = (p5.min(p95), p5.max(p95));
+            let y = of_time(figures.time.0);
             let doubt = if line.is_doubtful { ", unreliable" } else { "" };
             let tip = format!(
                 "{}, {}: {y:.3} {unit}, 90 % of the samples {low:.3} to {high:.3}{doubt}",
@@ -256,10 +254,12 @@ fn block(device: DeviceKind, exchanged: MeasuredOperation, lines: &[Line]) -> Bl
             );
             ChartPoint { x: message.bytes.0 as f64, y, tip, is_doubtful: line.is_doubtful }
         };
+        line.messages.iter().map(point).collect()
+    };
     let series = |line: &Line, value: fn(Bus, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
         name: line.name.clone(),
         style: line.style,
-        points: line.messages.iter().map(|message| point(line, message, value, unit)).collect(),
+        points: points(line, value, unit),
         dots: Vec::new(),
         ideal: if limit { memory_line(line) } else { Vec::new() },
         is_reference: false,
@@ -319,13 +319,13 @@ fn memory_line(line: &Line) -> Vec<(f64, f64)> {
         return Vec::new();
     };
     let ends = if first.0.bytes.0 < last.0.bytes.0 { vec![first, last] } else { Vec::new() };
-    ends.into_iter().map(|(message, _)| (message.bytes.0 as f64, memory.busbw.0)).collect()
+    ends.into_iter().map(|(message, ..)| (message.bytes.0 as f64, memory.busbw.0)).collect()
 }
 
 /// Returns all sizes in ascending order.
 fn sizes(lines: &[Line]) -> Vec<u64> {
     let sizes: BTreeSet<u64> =
-        lines.iter().flat_map(|line| &line.messages).map(|(message, _)| message.bytes.0).collect();
+        lines.iter().flat_map(|line| &line.messages).map(|(message, ..)| message.bytes.0).collect();
     sizes.into_iter().collect()
 }
 
@@ -348,12 +348,11 @@ fn table(lines: &[Line]) -> Table {
         Column::numbers("wrong", ""),
     ];
     let rows = lines.iter().flat_map(|line| {
-        line.messages.iter().map(move |(message, timing)| {
-            let mean = timing.mean().map_or(f64::NAN, |mean| mean.0);
-            let rate = rate(line.record.bus(), message.bytes, mean);
+        line.messages.iter().map(move |(message, _, figures)| {
+            let SideFigures { time, busbw, wrong, spread, .. } = figures;
             let limit = line.record.memory.as_ref();
-            let share = limit.and_then(|limit| limit.share(message.bytes, GigabytesPerSecond(rate)));
-            let is_wrong = timing.wrong.is_some_and(|wrong| wrong > 0);
+            let share = limit.and_then(|limit| limit.share(message.bytes, *busbw));
+            let is_wrong = wrong.is_some_and(|wrong| wrong > 0);
             let cells = vec![
                 line.name.clone(),
                 match line.record.config.messages {
@@ -361,16 +360,22 @@ fn table(lines: &[Line]) -> Table {
                     Messages::Gradients(model) => format!("{model}, {}", binary_size(message.bytes)),
                 },
                 message.element.clone(),
-                format!("{:.2}", mean * 1e6),
-                format!("{:.2}", percentile(&timing.pooled(), 95.0).unwrap_or(f64::NAN) * 1e6),
-                format!("{rate:.3}"),
+                format!("{:.2}", time.0 * 1e6),
+                format!("{:.2}", spread.p95.0 * 1e6),
+                format!("{:.3}", busbw.0),
                 match share {
                     Some(_) if line.is_in_cache(message.bytes) => "in cache".to_owned(),
                     share => share.map_or("-".to_owned(), percent_number),
                 },
-                timing.wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
+                wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
             ];
-            Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong, is_doubtful: line.is_doubtful }
+            Row {
+                cells,
+                bar: Some(busbw.0),
+                style: Some(line.style),
+                is_marked: is_wrong,
+                is_doubtful: line.is_doubtful,
+            }
         })
     });
     Table { columns, rows: rows.collect(), bars: Some("busbw") }

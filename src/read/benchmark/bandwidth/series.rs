@@ -1,9 +1,8 @@
 //! Figures of collective operations, by message size, out of place and in place.
 
 use ringmark_core::benchmark::BenchmarkKind;
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, SideFigures};
 use ringmark_core::dimension::Case;
-use ringmark_core::stats::busbw::{algbw, busbw};
 
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
@@ -26,7 +25,8 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Export
     let mut all = Vec::new();
     for message in &record.results {
         for (place, timing) in message.sides() {
-            let Some((timing, time)) = timing.and_then(|timing| Some((timing, timing.mean()?))) else { continue };
+            let figures = timing.and_then(|timing| SideFigures::new(message.bytes, timing, record.bus()));
+            let Some(SideFigures { time, algbw, busbw, wrong, .. }) = figures else { continue };
             let labels = vec![
                 ("result", name.to_owned()),
                 ("benchmark", BenchmarkKind::Bandwidth.to_string()),
@@ -45,9 +45,9 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Export
             series.add(&figure::RANKS, Some(case.ranks()));
             series.add(&figure::MESSAGE, Some(message.bytes.0));
             series.add(&figure::CALL, Some(time.0));
-            series.add(&figure::ALGORITHM_BANDWIDTH, Some(1e9 * algbw(message.bytes, time).0));
-            series.add(&figure::BUS_BANDWIDTH, Some(1e9 * busbw(message.bytes, time, record.bus()).0));
-            series.add(&figure::WRONG, timing.wrong);
+            series.add(&figure::ALGORITHM_BANDWIDTH, Some(1e9 * algbw.0));
+            series.add(&figure::BUS_BANDWIDTH, Some(1e9 * busbw.0));
+            series.add(&figure::WRONG, wrong);
             series.add_reliability(&warnings);
             all.push(series);
         }
