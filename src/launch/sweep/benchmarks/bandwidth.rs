@@ -5,7 +5,7 @@
 //! it. With `--json` and no path, standard output contains the figures, and messages go to standard error.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{
@@ -26,12 +26,10 @@ use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::results_folder;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
-use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
+use crate::launch::sweep::benchmark::{EndedJob, PlannedJob};
+use crate::launch::sweep::benchmarks::record_jobs::RecordJobs;
 use crate::launch::sweep::estimate;
-use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{self, joined};
-use crate::launch::sweep::session::{self, RestartConfig, SessionConfig};
 use crate::output::Json;
 use crate::output::message::Printer;
 use crate::output::table::{Column, Row, Table};
@@ -71,30 +69,22 @@ pub fn default_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
 
 /// Checks the configuration before anything starts, then runs every case.
 pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
-    let BandwidthSweep { cases, launch, out, .. } = config;
-    config.json.check(&[])?;
-    Live::during((config.kind(), config.rules().printer), launch, out, |live| {
-        let (repeat, cooldown, restarts) = (&[], Duration::ZERO, &RestartConfig::NONE);
-        session::run(SessionConfig { cases, launch, out, resume: false, repeat, cooldown, restarts, live }, config)
-    })?;
-    Ok(())
+    let BandwidthSweep { launch, out, json, .. } = config;
+    json.check(&[])?;
+    let conclude = Box::new(|ended: &[EndedJob<BandwidthRecord>], printer: Printer| {
+        let answer = answer(ended);
+        printer.line(&table(&answer));
+        json.write(&answer).map(|_| ())
+    });
+    let (kind, is_json) = (BenchmarkKind::Bandwidth, json.is_instead());
+    RecordJobs { kind, launch, out, jobs: config.jobs()?, plan: config.plan_lines(), is_json, conclude }.run()
 }
 
-impl Benchmark for BandwidthSweep {
-    type Record = BandwidthRecord;
-    type Figures = BandwidthRecord;
-    type Follower = OutputFilter;
+/// Bus bandwidth in a plan, GB/s, of ranks on the CPU and on GPUs: the one of a network of 100 Gb/s.
+const BUS_RATES: [f64; 2] = [1.0, 10.0];
 
-    fn kind(&self) -> BenchmarkKind {
-        BenchmarkKind::Bandwidth
-    }
-
-    fn rules(&self) -> SessionRules {
-        let printer = Printer { mark: "# ", to_error: self.json.is_instead() };
-        SessionRules { printer, shows_output: true, ..SessionRules::default() }
-    }
-
-    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
+impl BandwidthSweep {
+    fn jobs(&self) -> anyhow::Result<Vec<PlannedJob>> {
         let out_of_record = results_folder::absolute(&self.out)?;
         let job = |case: Case, bandwidth: &BandwidthConfig| {
             let path = |out: &Path, name: &str| out.join(case.to_string()).join(name);
@@ -116,7 +106,7 @@ impl Benchmark for BandwidthSweep {
             let memory = strategy.memory_of_server(case, arrays);
             // All ranks synchronize before every iteration: none can continue without the others.
             let servers = self.launch.servers(strategy, memory);
-            let worker = self.kind().worker_command(&bandwidth);
+            let worker = BenchmarkKind::Bandwidth.worker_command(&bandwidth);
             let title = title(case, bandwidth.operation);
             let announcement = Some(format!("{title}, ranks: {}, log: {}", case.ranks(), files.log.display()));
             let threads = bandwidth.threads;
@@ -143,30 +133,9 @@ impl Benchmark for BandwidthSweep {
         let iterations = measured_and_warmup(*iterations, *warmup);
         let first =
             format!("bandwidth, {}; {operations}, {iterations} iterations, device {device}", joined(&self.cases, " "));
-        [first].into_iter().chain(self.transfer_line()).chain([results_folder::line(&self.out)]).collect()
+        [first].into_iter().chain(self.transfer_line()).collect()
     }
 
-    fn follow(&self, _: &PlannedJob) -> OutputFilter {
-        OutputFilter::new(!self.json.is_instead())
-    }
-
-    fn figures(&self, record: BandwidthRecord, _: Option<OutputFilter>) -> Result<BandwidthRecord, String> {
-        Ok(record)
-    }
-
-    fn finish(&self, ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
-        let printer = self.rules().printer;
-        let answer = answer(ended);
-        printer.line(&table(&answer));
-        printer.line(&format!("logs and records are in {}", self.out.display()));
-        self.json.write(&answer).map(|_| ())
-    }
-}
-
-/// Bus bandwidth in a plan, GB/s, of ranks on the CPU and on GPUs: the one of a network of 100 Gb/s.
-const BUS_RATES: [f64; 2] = [1.0, 10.0];
-
-impl BandwidthSweep {
     /// Describes the largest message, the bytes of all messages of a rank, and the time; `None` for single pairs of ranks.
     fn transfer_line(&self) -> Option<String> {
         let BandwidthConfig { messages, iterations, warmup, pairs, .. } = self.bandwidth;
@@ -316,6 +285,7 @@ fn table(answer: &Answer) -> String {
 mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
+    use std::time::Duration;
 
     use expect_test::expect;
     use ringmark_core::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
@@ -370,10 +340,8 @@ mod tests {
     }
 
     fn job(case: Case) -> PlannedJob {
-        let environment = LaunchEnvironment::default();
-        let context = PlanContext { environment: &environment, resumed: None, is_restart: false };
         let sweep = BandwidthSweep { cases: vec![case], ..sweep() };
-        sweep.plan(context).expect("a plan").remove(0)
+        sweep.jobs().expect("a plan").remove(0)
     }
 
     fn exited(code: i32) -> ProcessOutcome {
@@ -440,11 +408,9 @@ in parentheses: unreliable, other processes used more than 25 % of the cores dur
 
     #[test]
     fn each_operation_has_its_own_job_and_row() {
-        let environment = LaunchEnvironment::default();
         let operations = vec![Operation::AllReduce, Operation::AllGather];
         let sweep = BandwidthSweep { operations, ..sweep() };
-        let jobs =
-            sweep.plan(PlanContext { environment: &environment, resumed: None, is_restart: false }).expect("a plan");
+        let jobs = sweep.jobs().expect("a plan");
         let titles: Vec<&str> = jobs.iter().map(|job| job.title.as_str()).collect();
         assert_eq!(titles, ["1n2g", "1n2g all_gather"]);
         let logs: Vec<String> = jobs.iter().map(|job| job.files.log.display().to_string()).collect();

@@ -11,7 +11,7 @@ use ringmark_core::number_text::{count, three_digits};
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::results_folder;
-use crate::launch::sweep::benchmark::PlannedJob;
+use crate::launch::sweep::benchmark::{EndedJob, PlannedJob};
 use crate::launch::sweep::benchmarks::record_jobs::{RecordJobs, announcement};
 use crate::launch::sweep::estimate;
 use crate::launch::sweep::plan::joined;
@@ -38,9 +38,9 @@ pub fn default_folder(now: SystemTime) -> PathBuf {
 pub fn run(config: &CheckpointRun) -> anyhow::Result<()> {
     let CheckpointRun { cases, launch, out, .. } = config;
     let jobs = cases.iter().map(|case| config.job(*case)).collect::<anyhow::Result<_>>()?;
-    let conclude = Box::new(|_: &CheckpointRecord| Vec::new());
+    let conclude = Box::new(|_: &[EndedJob<CheckpointRecord>], _| Ok(()));
     let plan = config.plan_lines();
-    RecordJobs { kind: BenchmarkKind::Checkpoint, launch, out, jobs, plan, conclude }.run()
+    RecordJobs { kind: BenchmarkKind::Checkpoint, launch, out, jobs, plan, is_json: false, conclude }.run()
 }
 
 /// Rate of the storage in a plan, GB/s.

@@ -13,8 +13,9 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
+use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
-use crate::launch::sweep::benchmark::PlannedJob;
+use crate::launch::sweep::benchmark::{EndedJob, PlannedJob};
 use crate::launch::sweep::benchmarks::record_jobs::{RecordJobs, announcement};
 use crate::launch::sweep::estimate;
 use crate::launch::sweep::plan::joined;
@@ -46,10 +47,15 @@ where
     J: Fn(&InputRecord) -> Vec<String>,
 {
     let judge = config.against.as_deref().map(judge).transpose()?;
-    let conclude = Box::new(|record: &InputRecord| judge.iter().flat_map(|judge| judge(record)).collect());
+    let conclude = Box::new(|ended: &[EndedJob<InputRecord>], printer: Printer| {
+        let measured = ended.iter().filter_map(|ended| ended.outcome.figures());
+        let lines = measured.flat_map(|record| judge.iter().flat_map(|judge| judge(record)));
+        lines.for_each(|line| printer.line(&line));
+        Ok(())
+    });
     let InputRun { launch, out, .. } = config;
     let (jobs, plan) = (vec![config.job()?], config.plan_lines());
-    RecordJobs { kind: BenchmarkKind::Input, launch, out, jobs, plan, conclude }.run()
+    RecordJobs { kind: BenchmarkKind::Input, launch, out, jobs, plan, is_json: false, conclude }.run()
 }
 
 /// Images that a thread reads and decodes in a second in a plan: JPEG files of 400 x 500 pixels took 7 ms.

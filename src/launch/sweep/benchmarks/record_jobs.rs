@@ -25,11 +25,14 @@ pub struct RecordJobs<'a, R> {
     pub jobs: Vec<PlannedJob>,
     /// Lines of a dry run.
     pub plan: Vec<String>,
+    /// True if the standard output has the figures as JSON instead: the output of the jobs is not shown, and messages go to
+    /// standard error.
+    pub is_json: bool,
     pub conclude: Conclusion<'a, R>,
 }
 
-/// Function that returns the lines printed for a record.
-pub type Conclusion<'a, R> = Box<dyn Fn(&R) -> Vec<String> + 'a>;
+/// Function that prints the results of the jobs.
+pub type Conclusion<'a, R> = Box<dyn Fn(&[EndedJob<R>], Printer) -> anyhow::Result<()> + 'a>;
 
 impl<R: Record> RecordJobs<'_, R> {
     /// Runs the jobs one after the other, or prints their commands.
@@ -60,7 +63,7 @@ impl<R: Record> Benchmark for RecordJobs<'_, R> {
     }
 
     fn rules(&self) -> SessionRules {
-        let printer = Printer { mark: "# ", to_error: false };
+        let printer = Printer { mark: "# ", to_error: self.is_json };
         SessionRules { printer, shows_output: true, ..SessionRules::default() }
     }
 
@@ -73,7 +76,7 @@ impl<R: Record> Benchmark for RecordJobs<'_, R> {
     }
 
     fn follow(&self, _: &PlannedJob) -> OutputFilter {
-        OutputFilter::new(true)
+        OutputFilter::new(!self.is_json)
     }
 
     fn figures(&self, record: R, _: Option<OutputFilter>) -> Result<R, String> {
@@ -82,9 +85,8 @@ impl<R: Record> Benchmark for RecordJobs<'_, R> {
 
     fn finish(&self, ended: &[EndedJob<R>], _: bool) -> anyhow::Result<()> {
         let printer = self.rules().printer;
-        let measured = ended.iter().filter_map(|ended| ended.outcome.figures());
-        measured.flat_map(|record| (self.conclude)(record)).for_each(|line| printer.line(&line));
-        printer.line(&format!("log and record are in {}", self.out.display()));
-        Ok(())
+        let concluded = (self.conclude)(ended, printer);
+        printer.line(&format!("logs and records are in {}", self.out.display()));
+        concluded
     }
 }
