@@ -616,81 +616,98 @@ fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'stati
 /// Returns the hint for a command, a value or a word without an option.
 fn hint_for_word<M: KeywordEnum>(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some(command) = context(error, ContextKind::InvalidSubcommand) {
-        if LAUNCHER_COMMANDS.contains(&command) {
-            return Some(format!("did you mean `ringmark {command}`?"));
-        }
-        if context(error, ContextKind::SuggestedSubcommand).is_some_and(|suggested| is_close(command, suggested)) {
-            return None;
-        }
-        let command = if command.ends_with(".py") { "python" } else { command };
-        let is_same = |word: &&str| *word == command;
-        let is_similar = |word: &&str| command.len() > 4 && is_close(command, word);
-        let find = |is_selected: &dyn Fn(&&str) -> bool| COMMANDS.iter().find(|it| it.words.iter().any(is_selected));
-        return find(&is_same).or_else(|| find(&is_similar)).map(|hint| hint.ours.to_owned());
+        let suggested = context(error, ContextKind::SuggestedSubcommand);
+        return hint_for_command(command, suggested);
     }
     let argument = context(error, ContextKind::InvalidArg)?;
-    let Some(value) = context(error, ContextKind::InvalidValue) else {
-        let is_host = |word: &str| word.split_once(':').is_some_and(|(_, slots)| is_number(slots));
-        let is_case = |word: &str| {
-            let parts = word.strip_suffix('g').and_then(|word| word.split_once('n'));
-            parts.is_some_and(|(nodes, gpus)| is_number(nodes) && is_number(gpus))
-        };
-        let is_word = !argument.starts_with('-');
-        if typed.get(1).is_some_and(|command| command == "run") && is_word && !is_case(argument) && !is_host(argument) {
-            return Some(format!(
-                "the program and its arguments follow `--`, after all options of ringmark: `-- {argument} ..`"
-            ));
+    match context(error, ContextKind::InvalidValue) {
+        None if argument.starts_with('-') => None,
+        None => hint_for_argument(argument, typed),
+        Some(value) => {
+            let valid = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(values)) => values.as_slice(),
+                _ => &[],
+            };
+            hint_for_value::<M>(argument.split(' ').next()?, value, valid)
         }
-        let listed =
-            typed.windows(3).find(|words| words[2] == argument && is_word && LISTS.contains(&words[0].as_str()));
-        if let Some([option, first, _]) = listed {
-            let first = first.trim_end_matches(',');
-            if let Some(hosts) = hosts_with_slots(&format!("{first} {argument}")).filter(|_| takes_hosts(option)) {
-                return Some(format!("did you mean `{option} {hosts}`?"));
-            }
-            return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
-        }
-        let second_value = typed.windows(3).filter(|words| words[2] == argument && is_word);
-        let plural = second_value.into_iter().find_map(|words| {
-            let (_, plural) = PLURALS.iter().find(|(single, _)| words[0] == *single)?;
-            Some(format!("`{plural} {},{argument}` accepts several values", words[1]))
-        });
-        if plural.is_some() {
-            return plural;
-        }
-        let before = typed.windows(2).find(|pair| pair[1] == argument).map(|pair| pair[0].as_str());
-        return match (typed.get(1).map(String::as_str), argument) {
-            _ if !is_word => None,
-            (Some(command), "help") => {
-                Some(format!("`ringmark {command} -h` lists common options, `--help` all of them"))
-            }
-            (_, folder) if before == Some("--resume") => Some(format!("did you mean `--out {folder} --resume`?")),
-            (Some("doctor"), _) => {
-                let words = typed[2..].iter().filter(|word| !word.starts_with('-')).map(String::as_str);
-                Some(format!("did you mean `--hosts {}`?", words.collect::<Vec<_>>().join(",")))
-            }
-            (Some("extract" | "check" | "watch"), _) => Some(
-                "pass one folder; `ringmark report` shows several, `ringmark diff BASE TEST` compares two".to_owned(),
-            ),
-            // The words of DLPerf's run_test.sh: batch size and precision.
-            (Some("sweep"), number) if is_number(number) => {
-                let dtype = typed.windows(2).find(|pair| pair[0] == number).map(|pair| &pair[1]);
-                let dtype = dtype
-                    .filter(|word| ["fp32", "tf32", "fp16", "bf16"].contains(&word.as_str()))
-                    .map(|dtype| format!(" --dtype {dtype}"));
-                Some(format!("did you mean `--batch-size {number}{}`?", dtype.unwrap_or_default()))
-            }
-            (Some("sweep"), "quick") => Some("did you mean `--quick`?".to_owned()),
-            (Some("sweep"), script) if script.ends_with(".py") || script == "python" => {
-                Some("ringmark trains its own networks, without a script: `--model NAME`".to_owned())
-            }
-            (Some("input"), files) => Some(format!("did you mean `--data {files}`?")),
-            (_, case) if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
-            (_, host) if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),
-            _ => None,
-        };
+    }
+}
+
+/// Returns the hint for a command that does not exist, unless clap's suggestion is close to it.
+fn hint_for_command(command: &str, suggested: Option<&str>) -> Option<String> {
+    if LAUNCHER_COMMANDS.contains(&command) {
+        return Some(format!("did you mean `ringmark {command}`?"));
+    }
+    if suggested.is_some_and(|suggested| is_close(command, suggested)) {
+        return None;
+    }
+    let command = if command.ends_with(".py") { "python" } else { command };
+    let is_same = |word: &&str| *word == command;
+    let is_similar = |word: &&str| command.len() > 4 && is_close(command, word);
+    let find = |is_selected: &dyn Fn(&&str) -> bool| COMMANDS.iter().find(|it| it.words.iter().any(is_selected));
+    find(&is_same).or_else(|| find(&is_similar)).map(|hint| hint.ours.to_owned())
+}
+
+/// Returns the hint for a word without an option.
+fn hint_for_argument(argument: &str, typed: &[String]) -> Option<String> {
+    let is_host = |word: &str| word.split_once(':').is_some_and(|(_, slots)| is_number(slots));
+    let is_case = |word: &str| {
+        let parts = word.strip_suffix('g').and_then(|word| word.split_once('n'));
+        parts.is_some_and(|(nodes, gpus)| is_number(nodes) && is_number(gpus))
     };
-    let option = argument.split(' ').next()?;
+    if typed.get(1).is_some_and(|command| command == "run") && !is_case(argument) && !is_host(argument) {
+        return Some(format!(
+            "the program and its arguments follow `--`, after all options of ringmark: `-- {argument} ..`"
+        ));
+    }
+    let listed = typed.windows(3).find(|words| words[2] == argument && LISTS.contains(&words[0].as_str()));
+    if let Some([option, first, _]) = listed {
+        let first = first.trim_end_matches(',');
+        if let Some(hosts) = hosts_with_slots(&format!("{first} {argument}")).filter(|_| takes_hosts(option)) {
+            return Some(format!("did you mean `{option} {hosts}`?"));
+        }
+        return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
+    }
+    let second_value = typed.windows(3).filter(|words| words[2] == argument);
+    let plural = second_value.into_iter().find_map(|words| {
+        let (_, plural) = PLURALS.iter().find(|(single, _)| words[0] == *single)?;
+        Some(format!("`{plural} {},{argument}` accepts several values", words[1]))
+    });
+    if plural.is_some() {
+        return plural;
+    }
+    let before = typed.windows(2).find(|pair| pair[1] == argument).map(|pair| pair[0].as_str());
+    match (typed.get(1).map(String::as_str), argument) {
+        (Some(command), "help") => Some(format!("`ringmark {command} -h` lists common options, `--help` all of them")),
+        (_, folder) if before == Some("--resume") => Some(format!("did you mean `--out {folder} --resume`?")),
+        (Some("doctor"), _) => {
+            let words = typed[2..].iter().filter(|word| !word.starts_with('-')).map(String::as_str);
+            Some(format!("did you mean `--hosts {}`?", words.collect::<Vec<_>>().join(",")))
+        }
+        (Some("extract" | "check" | "watch"), _) => {
+            Some("pass one folder; `ringmark report` shows several, `ringmark diff BASE TEST` compares two".to_owned())
+        }
+        // The words of DLPerf's run_test.sh: batch size and precision.
+        (Some("sweep"), number) if is_number(number) => {
+            let dtype = typed.windows(2).find(|pair| pair[0] == number).map(|pair| &pair[1]);
+            let dtype = dtype
+                .filter(|word| ["fp32", "tf32", "fp16", "bf16"].contains(&word.as_str()))
+                .map(|dtype| format!(" --dtype {dtype}"));
+            Some(format!("did you mean `--batch-size {number}{}`?", dtype.unwrap_or_default()))
+        }
+        (Some("sweep"), "quick") => Some("did you mean `--quick`?".to_owned()),
+        (Some("sweep"), script) if script.ends_with(".py") || script == "python" => {
+            Some("ringmark trains its own networks, without a script: `--model NAME`".to_owned())
+        }
+        (Some("input"), files) => Some(format!("did you mean `--data {files}`?")),
+        (_, case) if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
+        (_, host) if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),
+        _ => None,
+    }
+}
+
+/// Returns the hint for an invalid `value` of `option`, which has the `valid` values.
+fn hint_for_value<M: KeywordEnum>(option: &str, value: &str, valid: &[String]) -> Option<String> {
     if let Some(gpu) = value.strip_prefix("cuda:").filter(|gpu| option == "--device" && is_number(gpu)) {
         return Some(format!("did you mean `--device cuda --gpus {gpu}`?"));
     }
@@ -724,10 +741,6 @@ fn hint_for_word<M: KeywordEnum>(error: &clap::Error, typed: &[String]) -> Optio
     if let Some(number) = value.parse().ok().filter(|_| PERCENTAGES.contains(&option)) {
         return Some(hint_for_percentage(option, value, number));
     }
-    let valid = match error.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(values)) => values.as_slice(),
-        _ => &[],
-    };
     // Hugging Face's names begin with an owner.
     let name = value.rsplit('/').next().unwrap_or(value);
     match &beginning_with(valid, name)[..] {

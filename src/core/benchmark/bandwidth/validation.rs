@@ -28,6 +28,24 @@ impl BandwidthConfig {
             self.min_busbw.is_none() || self.exchange.backend != BackendChoice::None,
             "--min-busbw needs an exchange to measure: omit --backend none"
         );
+        self.check_operation()?;
+        ensure!(
+            self.momentum.is_none() || self.optimizer.chosen().is_some_and(|rule| !rule.is_adam()),
+            "--momentum {} does not apply to --optimizer {}: use --optimizer {}",
+            self.momentum(),
+            self.optimizer,
+            Optimizer::alternatives(|rule| !rule.is_adam())
+        );
+        self.strategy.check(&self.exchange, Dtype::Fp32, false)?;
+        self.gradient_compression.check(&self.exchange, self.strategy.strategy, self.device)?;
+        match self.messages {
+            Messages::Gradients(_) => self.check_gradients(),
+            Messages::Sizes { begin, end, growth } => self.check_sizes(begin, end, growth),
+        }
+    }
+
+    /// Refuses options that do not apply to the operation.
+    fn check_operation(&self) -> anyhow::Result<()> {
         ensure!(
             self.reduction == Reduction::default() || self.operation.reduces(),
             "--redop {} does not apply to --op {}, which does not reduce: omit --redop, or use --op {}",
@@ -46,45 +64,44 @@ impl BandwidthConfig {
             !self.pairs || (self.operation == Operation::SendReceive && self.exchange.backend != BackendChoice::None),
             "--pairs needs --op sendrecv and a backend: omit --pairs, or add --op sendrecv"
         );
+        Ok(())
+    }
+
+    /// Refuses options that do not go together with the gradients of a network.
+    fn check_gradients(&self) -> anyhow::Result<()> {
+        let strategy = self.strategy.strategy;
         ensure!(
-            self.momentum.is_none() || self.optimizer.chosen().is_some_and(|rule| !rule.is_adam()),
-            "--momentum {} does not apply to --optimizer {}: use --optimizer {}",
-            self.momentum(),
-            self.optimizer,
-            Optimizer::alternatives(|rule| !rule.is_adam())
+            !strategy.shards_gradients(),
+            "--strategy {strategy} needs a network that computes: use ringmark sweep, or measure its operations by \
+             sizes (--op reduce_scatter, --op all_gather)"
         );
-        self.strategy.check(&self.exchange, Dtype::Fp32, false)?;
+        ensure!(
+            self.operation == Operation::AllReduce || strategy == Strategy::AllReduce,
+            "--op {} conflicts with --strategy {strategy}, which selects its operations: use only one of them",
+            self.operation
+        );
+        ensure!(
+            self.operation == Operation::AllReduce && self.reduction == Reduction::Sum,
+            "--model sums gradients with all-reduce, as training does: omit --op and --redop, or use sizes (-b, \
+             -e) instead of --model"
+        );
+        ensure!(
+            !strategy.is_asynchronous() || self.optimizer != OptimizerChoice::None,
+            "--strategy {strategy} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
+             Updater needs to be set for async mode)"
+        );
+        ensure!(
+            !strategy.is_asynchronous() || !self.check || self.state_names().is_empty(),
+            "--optimizer {} with --strategy {strategy}: the weights depend on the order of the pushes and cannot \
+             be checked: add --check 0, or use --optimizer sgd without --momentum",
+            self.optimizer
+        );
+        Ok(())
+    }
+
+    /// Refuses sizes out of range, and options that apply only to the gradients of a network.
+    fn check_sizes(&self, begin: Bytes, end: Bytes, growth: Growth) -> anyhow::Result<()> {
         let (strategy, compression) = (self.strategy.strategy, self.gradient_compression);
-        compression.check(&self.exchange, strategy, self.device)?;
-        let Messages::Sizes { begin, end, growth } = self.messages else {
-            ensure!(
-                !strategy.shards_gradients(),
-                "--strategy {strategy} needs a network that computes: use ringmark sweep, or measure its operations by \
-                 sizes (--op reduce_scatter, --op all_gather)"
-            );
-            ensure!(
-                self.operation == Operation::AllReduce || strategy == Strategy::AllReduce,
-                "--op {} conflicts with --strategy {strategy}, which selects its operations: use only one of them",
-                self.operation
-            );
-            ensure!(
-                self.operation == Operation::AllReduce && self.reduction == Reduction::Sum,
-                "--model sums gradients with all-reduce, as training does: omit --op and --redop, or use sizes (-b, \
-                 -e) instead of --model"
-            );
-            ensure!(
-                !strategy.is_asynchronous() || self.optimizer != OptimizerChoice::None,
-                "--strategy {strategy} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
-                 Updater needs to be set for async mode)"
-            );
-            ensure!(
-                !strategy.is_asynchronous() || !self.check || self.state_names().is_empty(),
-                "--optimizer {} with --strategy {strategy}: the weights depend on the order of the pushes and cannot \
-                 be checked: add --check 0, or use --optimizer sgd without --momentum",
-                self.optimizer
-            );
-            return Ok(());
-        };
         ensure!(
             self.format == LineFormat::Plain && self.disp_batches == 1,
             "--format and --disp-batches apply to the gradients of a network: add --model {}, or omit them",
