@@ -20,8 +20,6 @@ use crate::cli::launch::hosts::{HostQuery, JobOptions, Machine};
 use crate::launch::accept::command::{AcceptConfig, require_journal};
 use crate::launch::accept::switches::{self, Switches};
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::slurm;
-use crate::launch::job::starter::Starter;
 use crate::launch::local::results_folder;
 use crate::output::Destination;
 
@@ -108,10 +106,8 @@ impl AcceptOptions {
         let allows_doctor = self.jobs.allows_doctor();
         let mut launch = self.jobs.into_config(&machine, HostQuery::Reachable)?;
         machine.query_first_host(&mut launch);
-        if matches!(launch.starter, Starter::Slurm(_)) {
-            // A measurement of a rank is that of its host in this order.
-            launch.hosts = slurm::in_rank_order(launch.hosts, &machine.environment)?;
-        }
+        // A measurement of a rank is that of its host in this order.
+        launch.hosts = launch.starter.in_rank_order(launch.hosts, &machine.environment)?;
         // Tasks of a scheduler reach the hosts without ssh.
         launch.ssh.task = launch.starter.task_command(&machine.environment);
         launch.doctor = allows_doctor;

@@ -21,8 +21,7 @@ use crate::launch::cluster::slots::{Processors, ProcessorsRequest};
 use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::job::job_launch::StarterOptions;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::slurm;
-use crate::launch::job::starter::{self, Starter};
+use crate::launch::job::starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::output::message::print_error;
 
@@ -109,12 +108,7 @@ impl HostOptions {
         };
         let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
-        if matches!(starter, Starter::Slurm(_)) {
-            slurm::check_arguments(&arguments)?;
-        }
-        if self.gpus.is_some() && matches!(starter, Starter::Slurm(_)) {
-            return Err(usage(anyhow!("--gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)")));
-        }
+        starter.check_options(&arguments, self.gpus.as_deref())?;
         let options = StarterOptions { interface: self.interface, gpus: self.gpus, arguments };
         let (slots, slots_line) = machine.slots(&options);
         let slots_line = slots_line.filter(|_| hosts.is_none());
@@ -126,7 +120,7 @@ impl HostOptions {
             slots_line,
             sync: self.sync,
             // Slurm and Grid Engine can start ranks on hosts that ssh cannot reach.
-            doctor: starter == Starter::Mpirun,
+            doctor: starter.uses_ssh(),
             ..LaunchConfig::new(hosts, starter, ssh, machine.device)
         };
         let listed_gpus = config.options.listed_gpus().filter(|_| !machine.is_known_to_use_cpu(&config));
@@ -340,7 +334,7 @@ impl Machine {
     /// Queries the GPUs of the first host if mpirun will start ranks there, no device was chosen and its slots were not
     /// queried. A host that does not reply is left to the doctor.
     pub(super) fn query_first_host(&self, launch: &mut LaunchConfig) {
-        let is_requested = launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run;
+        let is_requested = launch.device == DeviceChoice::Auto && launch.starter.uses_ssh() && !launch.dry_run;
         if let Some(first) = self.other_first_host(launch).map(|host| host.name.clone())
             && is_requested
             && !launch.processors.contains_key(&first)

@@ -32,7 +32,6 @@ use crate::launch::local::results_folder;
 use crate::launch::sweep::conditions::resume_command;
 use crate::launch::sweep::estimate::roughly;
 use crate::launch::sweep::folder::{self, FolderLock};
-use crate::launch::job::starter::Starter;
 use crate::output::message::{Printer, print_commands, print_line};
 use crate::output::{Destination, Json};
 
@@ -223,7 +222,7 @@ impl Acceptance<'_> {
             let (command, program) =
                 (resume_command(self.launcher.environment(), out).texts(), env!("CARGO_PKG_VERSION").to_owned());
             let header = Header::new(command, program, fleet, criteria.clone(), SEED);
-            let slurm = matches!(self.config.launch.starter, Starter::Slurm(_));
+            let slurm = self.config.launch.starter.has_drain_command();
             return JournalFile::begin(out, Header { started: Some(unix_time()), slurm, ..header });
         };
         JournalFile::resume(out, earlier)

@@ -109,14 +109,10 @@ fn late_hosts(hosts: &[HostFacts], repeat: &dyn Fn(usize) -> f64) -> Vec<usize> 
 }
 
 fn finding(found: &Finding, late: &[usize], starter: Starter) -> accept::Finding {
-    let check = match (found.check, starter) {
-        (Check::Ssh, Starter::Slurm(_)) => "srun",
-        (Check::Ssh, Starter::GridEngine) => "qrsh",
-        (check, _) => check.name(),
-    };
+    let check = if found.check == Check::Ssh { starter.remote_program() } else { found.check.name() };
     let severity = match (found.severity, found.check) {
         // srun starts the ranks without Open MPI's daemon.
-        (Severity::Error, Check::Mpirun) if matches!(starter, Starter::Slurm(_)) => accept::Severity::Warning,
+        (Severity::Error, Check::Mpirun) if starter.program() != "mpirun" => accept::Severity::Warning,
         (Severity::Warning, Check::Ssh) if late.contains(&found.number) => accept::Severity::Suspect,
         // Which end of a link is at fault, only other pairs of hosts show.
         (Severity::Warning, _) | (Severity::Error, Check::Links) => accept::Severity::Warning,

@@ -16,7 +16,6 @@ use crate::launch::job::job_launch::{JobFiles, JobLaunch};
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::process::ProcessOutcome;
 use crate::launch::job::run_launch::{JobEnd, JobLimits};
-use crate::launch::job::starter::Starter;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 use crate::launch::sweep::folder;
@@ -124,10 +123,9 @@ impl TestRunner<'_> {
         self.failed(launch, failure, &named)
     }
 
-    /// Returns a host that Grid Engine no longer reaches, and its message. A job on it would end the job of Grid Engine: mpirun
-    /// kills its daemons on the other hosts while they start, and Grid Engine then kills all.
+    /// Returns a host that the scheduler no longer reaches, and its message, if a job on it would end the scheduler's job.
     fn lost_host(&self, launch: &JobLaunch) -> Option<(usize, String)> {
-        if self.config.starter != Starter::GridEngine {
+        if !self.config.starter.ends_with_lost_host() {
             return None;
         }
         let failures =
@@ -144,7 +142,7 @@ impl TestRunner<'_> {
             let first_rank = *host as u32 * launch.case.gpus_per_node;
             let answer = self.launcher.query_host(launch, first_rank, &ECHO, self.interrupt);
             // A host of Grid Engine may answer only once the job's own tasks have left their slots.
-            let is_asked = self.launcher.can_query() && self.config.starter != Starter::GridEngine;
+            let is_asked = self.launcher.can_query() && !self.config.starter.ends_with_lost_host();
             is_asked && !answer.is_some_and(|text| text.trim_end().ends_with(ECHO[1]))
         };
         match (0..launch.hosts.len()).find(is_silent) {

@@ -1,7 +1,7 @@
 //! Programs that start the ranks of a job. The command lines are in [`mpirun`] and [`slurm`], the hosts of a Grid
 //! Engine job in [`gridengine`].
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::usage::usage;
 
@@ -112,6 +112,44 @@ impl Starter {
             environment.find(program).with_context(|| format!("{program} is not on PATH: {fix}"))?;
         }
         Ok(())
+    }
+
+    /// Fails if it does not allow these options.
+    pub fn check_options(self, arguments: &[String], gpus: Option<&str>) -> anyhow::Result<()> {
+        if let Starter::Slurm(_) = self {
+            slurm::check_arguments(arguments)?;
+            let fix = "request them from sbatch (--gpus-per-node)";
+            ensure!(gpus.is_none(), usage(anyhow!("--gpus: Slurm assigns the GPUs: {fix}")));
+        }
+        Ok(())
+    }
+
+    /// Returns the hosts in the order of their ranks.
+    pub fn in_rank_order(self, hosts: Hosts, environment: &LaunchEnvironment) -> anyhow::Result<Hosts> {
+        match self {
+            Starter::Slurm(_) => slurm::in_rank_order(hosts, environment),
+            Starter::Mpirun | Starter::GridEngine => Ok(hosts),
+        }
+    }
+
+    /// Returns the program that runs commands on other hosts.
+    pub fn remote_program(self) -> &'static str {
+        match self {
+            Starter::Mpirun => "ssh",
+            Starter::Slurm(_) => "srun",
+            Starter::GridEngine => "qrsh",
+        }
+    }
+
+    /// Returns true if a command removes a host from the scheduler's queues.
+    pub fn has_drain_command(self) -> bool {
+        matches!(self, Starter::Slurm(_))
+    }
+
+    /// Returns true if the scheduler ends everything once a job is started on a host that it no longer reaches: mpirun kills
+    /// its daemons on the other hosts while they start, and Grid Engine then kills all.
+    pub fn ends_with_lost_host(self) -> bool {
+        self == Starter::GridEngine
     }
 
     /// Returns true if it takes a long list of hosts from a file. Slurm accepts a compact list of hosts, but not of
