@@ -188,16 +188,10 @@ fn unsupported_measurements_are_rejected() {
                 error: invalid value 'rank-1' for '--writers <WHO,..>': "rank-1" is not one of rank-0, host, ranks, shards
             checkpoint --folder ckpt --writers shards,shards
                 error: invalid value 'shards,shards' for '--writers <WHO,..>': shards is listed twice: list it once
-            checkpoint --folder ckpt --files 0
-                error: --files 0 is out of range: choose 1 to 65536
             checkpoint --folder ckpt --io mapped
                 error: invalid value 'mapped' for '--io <KIND,..>': "mapped" is not one of buffered, direct
             checkpoint --folder ckpt --mode async
                 error: invalid value 'async' for '--mode <NAME,..>': "async" is not one of blocking, beside
-            checkpoint --folder ckpt --iters 0
-                error: --iters 0 is out of range: choose 1 to 100000
-            checkpoint --folder ckpt --size 8K --files 3
-                error: --writers rank-0: with 1 rank, a writer has 2 pages of 4096 bytes, too few for 3 files: choose fewer --files or a larger --size
             checkpoint --folder ckpt --size 8K --cases 1n4g --hosts localhost:4
                 error: --writers shards: with 4 ranks, a writer has 0 pages of 4096 bytes, too few for 1 file: choose fewer --files or a larger --size
             checkpoint --folder ckpt --cases 1n1g,1n1g

@@ -231,16 +231,12 @@ fn unsupported_measurements_are_rejected() {
                 error: --data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
             input --data synthetic
                 error: --data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
-            input --data a.safetensors
-                error: --data a.safetensors is a single batch, which is not read or decoded during training: use .rec files or a folder
             input --data a.rec --decode-threads 0
                 error: invalid value '0' for '--decode-threads <N,..>': 0 is out of range: choose 1 to 1024
             input --data a.rec --decode-threads 1,x
                 error: invalid value '1,x' for '--decode-threads <N,..>': "x" is not a number of threads: use comma-separated whole numbers, such as 1,2,4
             input --data a.rec --seconds 0
                 error: --seconds 0 is out of range: choose 1 to 86400
-            input --data a.rec --image-size 5 --model resnet18
-                error: --image-size 5 does not fit resnet18, which needs images of at least 32 pixels: choose --image-size 32 or more
             input --data a.rec --seconds 3 --batches 4
                 error: the argument '--seconds <N>' cannot be used with '--batches <N>'
             input --data a.rec --against nowhere
