@@ -23,15 +23,24 @@ use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::plan::{Axes, BatchSizes, reject_duplicates};
 use crate::launch::sweep::session::RestartConfig;
 
+/// Help of `--cases` of every command that starts jobs.
+pub(super) const CASES: &str = "Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each";
+
+/// Returns the long help of `--cases`.
+pub(super) fn cases_help(default: &str) -> String {
+    format!(
+        "{CASES}\n\nOne rank per GPU; without GPUs, each rank gets an equal share of the host's cores [default: {default}]"
+    )
+}
+
+const DEFAULT_CASES: &str = "those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit; on several hosts with fewer slots, all slots of 1, \
+    2, 4, .. hosts; then all slots of all hosts, except on this machine without GPUs. score: 1n1g, one rank with all cores";
+
 /// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
 pub struct AxesOptions {
-    /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
-    ///
-    /// One rank per GPU; without GPUs, each rank gets an equal share of the host's cores
-    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit; on several hosts with fewer slots, all slots of 1, 2, 4, ..
-    /// hosts; then all slots of all hosts, except on this machine without GPUs. score: 1n1g, one rank with all cores]
-    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    /// Cases in the order in which they run.
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',', help = CASES, long_help = cases_help(DEFAULT_CASES))]
     cases: Option<Vec<Case>>,
     /// Networks, instead of --model: each runs with every precision, batch size and case
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "model")]

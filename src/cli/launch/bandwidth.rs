@@ -16,6 +16,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::axes::texts;
+use crate::cli::launch::axes::{CASES, cases_help};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
@@ -47,11 +48,8 @@ pub struct BandwidthOptions {
     /// Options file. Must be the first field, because other fields consume the values that they parse.
     #[command(flatten)]
     config_file: ConfigFileOptions,
-    /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
-    ///
-    /// One rank per GPU; without GPUs, each rank gets an equal share of the host's cores [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
-    /// that fit; with several hosts, the last case uses all slots]
-    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    /// Cases in the order in which they run.
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',', help = CASES, long_help = cases_help(DEFAULT_CASES))]
     cases: Option<Vec<Case>>,
     /// Operations to measure.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', help = OPERATIONS, long_help = operations_help())]
@@ -75,6 +73,9 @@ pub struct BandwidthOptions {
     #[command(flatten)]
     bandwidth: LauncherOptions<BandwidthConfig>,
 }
+
+const DEFAULT_CASES: &str =
+    "those of 1n2g,1n4g,1n8g,2n8g,4n8g that fit; with several hosts, the last case uses all slots";
 
 const OPERATIONS: &str = "Operations, such as all_reduce,all_gather [default: all_reduce]";
 

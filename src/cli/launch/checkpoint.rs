@@ -12,6 +12,7 @@ use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::axes::texts;
+use crate::cli::launch::axes::{CASES, cases_help};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::data;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
@@ -38,10 +39,9 @@ pub struct CheckpointOptions {
     /// Options file. Must be the first field, because other fields consume the values that they parse.
     #[command(flatten)]
     config_file: ConfigFileOptions,
-    /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
-    ///
-    /// One rank per GPU; without GPUs, each rank gets an equal share of the host's cores [default: all slots of all hosts]
-    #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
+    /// Cases in the order in which they run.
+    #[arg(long, value_name = "CASE,..", value_delimiter = ',', help = CASES)]
+    #[arg(long_help = cases_help("all slots of all hosts"))]
     cases: Option<Vec<Case>>,
     /// Launch options.
     #[command(flatten)]

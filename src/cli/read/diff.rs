@@ -8,7 +8,7 @@ use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
-use crate::read::analyze::training::cost::Price;
+use crate::cli::read::price::PriceOption;
 use crate::read::diff::{DiffConfig, DiffFormat, FailOn};
 
 const EXAMPLES: &str = "\
@@ -63,11 +63,9 @@ pub struct DiffOptions {
     /// List all settings: equal ones once, others with both values
     #[arg(long)]
     all_keys: bool,
-    /// Add the cost of an epoch of ImageNet, or of 1e9 tokens, such as '$2.49/gpu-hour'
-    ///
-    /// Adds the cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
-    #[arg(long, value_name = "PRICE")]
-    price: Option<Price>,
+    /// Price option.
+    #[command(flatten)]
+    price: PriceOption,
     /// Output format
     #[arg(long, default_value = "table", value_parser = keyword::<DiffFormat>())]
     format: DiffFormat,
@@ -90,7 +88,7 @@ impl DiffOptions {
             thresholds: Thresholds { significance, noise },
             force,
             all_keys,
-            price,
+            price: price.price,
             fail_on,
             format,
             is_explained: explain,

@@ -9,7 +9,7 @@ use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::number;
 
 use crate::cli::json::JsonOption;
-use crate::read::analyze::training::cost::Price;
+use crate::cli::read::price::PriceOption;
 use crate::read::export::ExportConfig;
 use crate::read::extract::{ExtractConfig, ExtractFormat};
 use crate::read::show::export::ExportFormat;
@@ -60,11 +60,9 @@ pub struct ExtractOptions {
     /// DLPerf's and PyTorch DDP's by number of GPUs, whatever the conditions of the result.
     #[arg(long)]
     published: bool,
-    /// Add the cost of an epoch of ImageNet, or of 1e9 tokens, such as '$2.49/gpu-hour' or 20/host-hour
-    ///
-    /// Adds the cost of one epoch and of 90 epochs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
-    #[arg(long, value_name = "PRICE")]
-    price: Option<Price>,
+    /// Price option.
+    #[command(flatten)]
+    price: PriceOption,
     /// Explain the columns and figures
     #[arg(long)]
     explain: bool,
@@ -108,7 +106,8 @@ pub enum ExtractRequest {
 impl ExtractOptions {
     /// Converts the parsed options. Does not check that the folder exists; reading it does.
     pub fn into_request(self) -> anyhow::Result<ExtractRequest> {
-        let ExtractOptions { folder, out, warmup, published, price, explain, format, json } = self;
+        let ExtractOptions { folder, out, warmup, published, price: PriceOption { price }, explain, format, json } =
+            self;
         let (format, export) = match format {
             None => (None, None),
             Some(FormatOption::Figures(format)) => (Some(format), None),

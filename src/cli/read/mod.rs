@@ -7,9 +7,11 @@
 //! | [`diff`] | diff: comparison of two results |
 //! | [`report`] | report: a page, tables with bars |
 //! | [`predict`] | predict: larger cases |
+//! | [`price`] | `--price` of several of them |
 
 pub mod check;
 pub mod diff;
 pub mod extract;
 pub mod predict;
+pub mod price;
 pub mod report;

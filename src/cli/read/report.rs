@@ -9,8 +9,8 @@ use ringmark_core::options::value::{number, seconds};
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::goodput::LONGEST_MTBF;
+use crate::cli::read::price::PriceOption;
 use crate::output::Destination;
-use crate::read::analyze::training::cost::Price;
 use crate::read::report::{ReportConfig, ReportFormat};
 use crate::read::show::page::document::Link;
 
@@ -59,11 +59,9 @@ pub struct ReportOptions {
     /// DLPerf's of the same network, precision and batch size on GPUs; MXNet's of the same networks.
     #[arg(long)]
     published: bool,
-    /// Add the cost of an epoch of ImageNet, or of 1e9 tokens, such as '$2.49/gpu-hour' or 20/host-hour
-    ///
-    /// Adds the cost of one epoch and of 90 epochs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
-    #[arg(long, value_name = "PRICE")]
-    price: Option<Price>,
+    /// Price option.
+    #[command(flatten)]
+    price: PriceOption,
     /// Link under the title, such as 'job log=https://..'; may be repeated
     ///
     /// URL may also be a file next to the page.
@@ -111,7 +109,7 @@ impl ReportOptions {
             out: self.out,
             warmup: self.warmup,
             published: self.published,
-            price: self.price,
+            price: self.price.price,
             links: self.link,
             predict_hosts: self.predict_hosts,
             host_mtbf: self.host_mtbf.map(|time| Seconds(time as f64)),
