@@ -158,7 +158,7 @@ fn parse_srun(line: &str) -> Option<ProcessExit> {
     // If several ranks were killed alike, Slurm killed them because of another one; it does not send the signals of a
     // crash.
     let may_come_from_slurm = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
-    (is_single || !may_come_from_slurm).then(|| ProcessExit { rank, cause: Cause::Signal(signal as i32) })
+    (is_single || !may_come_from_slurm).then_some(ProcessExit { rank, cause: Cause::Signal(signal as i32) })
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
