@@ -229,6 +229,17 @@ impl ExportedSeries {
     }
 }
 
+impl Value {
+    /// Returns the number. Counts and bytes stay below 2^53, so they are exact as floats.
+    pub fn number(self) -> f64 {
+        match self {
+            Value::Float(number) => number,
+            Value::Integer(number) => number as f64,
+            Value::Flag(flag) => f64::from(u8::from(flag)),
+        }
+    }
+}
+
 impl From<f64> for Value {
     fn from(value: f64) -> Value {
         Value::Float(value)

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::read::load::environment::EnvironmentText;
-use crate::read::show::export::figure::{ExportedSeries, RELIABILITY_WARNINGS, Value};
+use crate::read::show::export::figure::{ExportedSeries, RELIABILITY_WARNINGS};
 use crate::read::show::export::time_line::{Period, TimeLine, milliseconds};
 
 /// Length limit of MLflow for the value of a parameter or a tag.
@@ -136,12 +136,7 @@ fn metrics(run: &RunToExport) -> BTreeMap<String, String> {
         metrics.entry(name.to_owned()).or_default().push_str(&line);
     };
     for figure in &run.series.figures {
-        let value = match figure.value {
-            Value::Float(number) => number,
-            Value::Integer(number) => number as f64,
-            Value::Flag(flag) => f64::from(u8::from(flag)),
-        };
-        add(&figure.name(), run.period.end, value, 0);
+        add(&figure.name(), run.period.end, figure.value.number(), 0);
     }
     let Some(record) = run.record else { return metrics };
     let time_line = TimeLine::from_record(record);

@@ -4,7 +4,7 @@
 
 use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
 
-use crate::read::show::export::figure::{ExportedSeries, Figure, FigureKind, INFO, Scope, Value};
+use crate::read::show::export::figure::{ExportedSeries, Figure, FigureKind, INFO, Scope};
 
 pub fn text(all: &[ExportedSeries]) -> String {
     let mut text = String::new();
@@ -47,13 +47,7 @@ fn family(scope: Scope, kind: &FigureKind, samples: Vec<Sample>) -> MetricFamily
 
 fn sample(series: &ExportedSeries, figure: &Figure) -> Sample {
     let part = figure.part.map(|(name, value)| (name, value.to_owned()));
-    let value = match figure.value {
-        Value::Float(number) => number,
-        // Counts and bytes stay below 2^53, so they are exact as floats.
-        Value::Integer(number) => number as f64,
-        Value::Flag(flag) => f64::from(u8::from(flag)),
-    };
-    Sample { labels: series.labels.iter().cloned().chain(part).collect(), value }
+    Sample { labels: series.labels.iter().cloned().chain(part).collect(), value: figure.value.number() }
 }
 
 #[cfg(test)]
