@@ -1,10 +1,10 @@
 //! Table of the cost of checkpoints.
 
-use crate::output::table::{Row, Table};
-use crate::read::analyze::run_group::RunGroup;
+use crate::output::table::Table;
 use crate::read::analyze::training::checkpoint_cost::case_checkpoint_cost;
-use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
-use crate::read::show::numbers::{marked, milliseconds_number};
+use crate::read::analyze::training::figures::TrainingGroup;
+use crate::read::show::columns;
+use crate::read::show::numbers::{marked, milliseconds_number, percent_number};
 
 /// Title of the table.
 pub const TITLE: &str = "Checkpoints (--checkpoint-every), median run";
@@ -20,20 +20,16 @@ const HEADERS: [(&str, &str); 6] =
 
 /// Returns the table of the cases that wrote checkpoints; `None` if there are none.
 pub fn table(group: &TrainingGroup) -> Option<Table> {
-    let row = |case: &TrainingCase| {
+    columns::table_of_cells(group, &HEADERS, |case, is_doubtful| {
         let cost = case_checkpoint_cost(case)?;
-        let is_doubtful = !group.is_speed_reliable(case);
         let figure = |text: String| marked(text, is_doubtful);
-        let cells = vec![
+        Some(vec![
             case.case.to_string(),
             cost.checkpoints.to_string(),
             format!("{:.3}", cost.bytes.gigabytes()),
             cost.gigabytes_per_second.map_or_else(|| "-".to_owned(), |rate| figure(format!("{:.2}", rate.0))),
             figure(milliseconds_number(cost.stall_seconds)),
-            figure(format!("{:.1}", 100.0 * cost.share_of_training)),
-        ];
-        Some(Row { cells, is_doubtful, ..Row::default() })
-    };
-    let rows: Vec<Row> = group.cases.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| Table::new(&HEADERS, rows))
+            figure(percent_number(cost.share_of_training)),
+        ])
+    })
 }

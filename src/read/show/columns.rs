@@ -132,6 +132,20 @@ where
     Table { columns: headings(&columns), rows, bars: None }
 }
 
+/// Returns a table with a row for each case that has `cells`, which are unreliable if its speed is; `None` if there is none.
+pub fn table_of_cells<G: RunGroup>(
+    group: &G,
+    headers: &[(&str, &str)],
+    cells: impl Fn(&CaseOf<G>, bool) -> Option<Vec<String>>,
+) -> Option<Table> {
+    let row = |case: &CaseOf<G>| {
+        let is_doubtful = is_speed_doubtful(group, case);
+        Some(Row { cells: cells(case, is_doubtful)?, is_doubtful, ..Row::default() })
+    };
+    let rows: Vec<Row> = group.cases().iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| Table::new(headers, rows))
+}
+
 /// Returns the row of a case.
 pub fn row<G: RunGroup>(group: &G, case: &CaseOf<G>, columns: &[Column<G>]) -> Row {
     columns.iter().map(|column| column.cell(group, case)).collect::<Vec<_>>().into()

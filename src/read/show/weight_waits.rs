@@ -2,10 +2,10 @@
 
 use ringmark_core::dimension::Seconds;
 
-use crate::output::table::{Row, Table};
-use crate::read::analyze::run_group::RunGroup;
+use crate::output::table::Table;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::weight_waits::case_weight_waits;
+use crate::read::show::columns;
 use crate::read::show::numbers::{marked, milliseconds_number};
 
 /// Title of the table.
@@ -22,22 +22,18 @@ const HEADERS: [(&str, &str); 6] =
 
 /// Returns the table of the cases whose ranks gather weights; `None` if there are none.
 pub fn table(group: &TrainingGroup) -> Option<Table> {
-    let row = |case: &TrainingCase| {
+    columns::table_of_cells(group, &HEADERS, |case, is_doubtful| {
         let waits = case_weight_waits(case)?;
-        let is_doubtful = !group.is_speed_reliable(case);
         let time = |time: Seconds| marked(milliseconds_number(time), is_doubtful);
-        let cells = vec![
+        Some(vec![
             case.case.to_string(),
             time(waits.forward_seconds),
             time(waits.backward_seconds),
             time(waits.sums_seconds),
             waits.longest.as_ref().map_or_else(|| "-".to_owned(), |longest| time(longest.wait)),
             waits.cause.map_or_else(|| "-".to_owned(), |cause| cause.to_string()),
-        ];
-        Some(Row { cells, is_doubtful, ..Row::default() })
-    };
-    let rows: Vec<Row> = group.cases.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| Table::new(&HEADERS, rows))
+        ])
+    })
 }
 
 /// Returns a sentence about the longest wait of each case.

@@ -2,10 +2,10 @@
 
 use ringmark_core::dimension::Seconds;
 
-use crate::output::table::{Row, Table};
-use crate::read::analyze::run_group::RunGroup;
+use crate::output::table::Table;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::work_load::{self, WorkCost};
+use crate::read::show::columns;
 use crate::read::show::numbers::{marked, milliseconds_number, percent_number};
 
 /// Title of the table.
@@ -34,28 +34,25 @@ const HEADERS: [(&str, &str); 9] = [
 
 /// Returns the table of the cases with a known division; `None` if no case has several ranks with uneven work.
 pub fn table(group: &TrainingGroup) -> Option<Table> {
-    let row = |case: &TrainingCase| {
-        let cost = work_load::case_work_cost(group, case)?;
-        let is_doubtful = !group.is_speed_reliable(case);
-        Some(Row { cells: cells(case, &cost, is_doubtful), is_doubtful, ..Row::default() })
+    let cells = |case: &TrainingCase, is_doubtful| {
+        work_load::case_work_cost(group, case).map(|cost| cells(case, &cost, is_doubtful))
     };
-    let rows: Vec<Row> = group.cases.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| Table::new(&HEADERS, rows))
+    columns::table_of_cells(group, &HEADERS, cells)
 }
 
 fn cells(case: &TrainingCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
     let milliseconds = |time: Seconds| marked(milliseconds_number(time), is_doubtful);
     let share = |share: f64| marked(percent_number(share), is_doubtful);
     let samples: Vec<String> = cost.samples.iter().map(u32::to_string).collect();
-    let each: Vec<String> = cost.seconds_per_image.iter().map(|time| milliseconds(*time)).collect();
+    let each: Vec<String> = cost.seconds_per_image.iter().map(|time| milliseconds_number(*time)).collect();
     vec![
         case.case.to_string(),
         by_rank(&samples),
         marked(by_rank(&each), is_doubtful),
-        milliseconds(cost.slowest_seconds),
-        milliseconds(cost.waiting_seconds),
-        milliseconds(cost.even_seconds),
-        milliseconds(cost.balanced_seconds),
+        milliseconds_number(cost.slowest_seconds),
+        milliseconds_number(cost.waiting_seconds),
+        milliseconds_number(cost.even_seconds),
+        milliseconds_number(cost.balanced_seconds),
         share(cost.saved_of_even),
         share(cost.left_to_gain),
     ]
