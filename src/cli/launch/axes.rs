@@ -120,10 +120,6 @@ pub(super) struct AxisDefaults {
     pub(super) sequence_length: (Option<u32>, bool),
     pub(super) strategies: Vec<Strategy>,
     pub(super) threads: Option<u32>,
-    pub(super) device: DeviceKind,
-    /// Name in the first line of a sweep: `cpu`, or the name of the GPU.
-    pub(super) device_name: String,
-    pub(super) is_known_to_use_cpu: bool,
     pub(super) profile: SweepProfile,
 }
 
@@ -165,9 +161,11 @@ impl AxesOptions {
     pub(super) fn into_sweep(
         self,
         kind: BenchmarkKind,
+        machine: &Machine,
         launch: LaunchConfig,
         defaults: AxisDefaults,
     ) -> anyhow::Result<AxesSweep> {
+        let device = machine.kind(&launch);
         let mut axes = Axes {
             models: self.models.unwrap_or(defaults.models),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
@@ -181,11 +179,11 @@ impl AxesOptions {
             sequence_lengths: Vec::new(),
             batch_factors: self.batch_factor.iter().copied().collect(),
             strategies: defaults.strategies,
-            cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, defaults.device)),
+            cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, device)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         ensure!(
-            !(defaults.is_known_to_use_cpu && axes.dtypes.contains(&Dtype::Tf32)),
+            !(machine.is_known_to_use_cpu(&launch) && axes.dtypes.contains(&Dtype::Tf32)),
             usage(anyhow!(
                 "--dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16"
             ))
@@ -214,15 +212,15 @@ impl AxesOptions {
         Ok(AxesSweep {
             out: self.out.unwrap_or_else(|| axes_sweep::default_folder(kind, &axes, SystemTime::now())),
             axes,
-            launch,
             cooldown: Duration::from_secs(self.cooldown),
             resume: self.resume,
             repeat: self.repeat,
             restarts: RestartConfig::NONE,
             profile: defaults.profile,
-            device: defaults.device,
-            device_name: defaults.device_name,
-            is_known_to_use_cpu: defaults.is_known_to_use_cpu,
+            device,
+            device_name: machine.device_name(&launch),
+            is_known_to_use_cpu: machine.is_known_to_use_cpu(&launch),
+            launch,
             threads: defaults.threads,
             trace_runs: self.trace_runs,
         })

@@ -21,6 +21,7 @@ use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace::TraceOption;
+use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmarks::bandwidth::{self, BandwidthSweep};
 use crate::launch::sweep::plan::reject_duplicates;
 
@@ -114,7 +115,7 @@ impl BandwidthOptions {
         filled_in.extend(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved::<BandwidthConfig>("bandwidth", &launch.hosts, filled_in);
         launch.server_hosts = self.servers.server_hosts;
-        let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
+        let out = self.out.unwrap_or_else(|| results_folder::default_path("bandwidth", SystemTime::now()));
         let json = self.json.into_json();
         let is_traced = self.trace.into_is_traced(&config.trace)?;
         let device = machine.kind(&launch);

@@ -16,7 +16,8 @@ use crate::cli::launch::axes::{CASES, cases_help};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::data;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
-use crate::launch::sweep::benchmarks::checkpoint::{self, CheckpointRun};
+use crate::launch::local::results_folder;
+use crate::launch::sweep::benchmarks::checkpoint::CheckpointRun;
 use crate::launch::sweep::plan::reject_duplicates;
 
 const CHECKPOINT_EXAMPLES: &str = "\
@@ -78,7 +79,7 @@ impl CheckpointOptions {
         let mut filled_in = vec![Setting::derived("cases", texts(&cases))];
         filled_in.extend(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved::<CheckpointConfig>("checkpoint", &launch.hosts, filled_in);
-        let out = self.out.unwrap_or_else(|| checkpoint::default_folder(SystemTime::now()));
+        let out = self.out.unwrap_or_else(|| results_folder::default_path("checkpoint", SystemTime::now()));
         Ok(CheckpointRun { cases, launch, out, checkpoint: config })
     }
 }

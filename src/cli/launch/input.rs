@@ -14,7 +14,8 @@ use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::data;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::trace::TraceOption;
-use crate::launch::sweep::benchmarks::input::{self, InputRun};
+use crate::launch::local::results_folder;
+use crate::launch::sweep::benchmarks::input::InputRun;
 use crate::read::benchmark::input::against;
 use crate::read::results;
 
@@ -69,7 +70,7 @@ impl InputOptions {
         data::check("--data", &input.data, input.model.sample_size(input.image_size, None), &machine, &launch)?;
         let filled_in = option_table::filled_in(&input);
         launch.save_config = self.config_file.into_saved::<InputConfig>("input", &launch.hosts, filled_in);
-        let out = self.out.unwrap_or_else(|| input::default_folder(SystemTime::now()));
+        let out = self.out.unwrap_or_else(|| results_folder::default_path("input", SystemTime::now()));
         let is_traced = self.trace.into_is_traced(&input.trace)?;
         Ok(InputRun { launch, out, against: self.against, is_traced, input })
     }

@@ -150,12 +150,9 @@ impl RunOptions {
             sequence_length: (run.sequence_length, run.sequence_length.is_some()),
             strategies: vec![Strategy::AllReduce],
             threads: run.threads,
-            device: machine.kind(&launch),
-            device_name: machine.device_name(&launch),
-            is_known_to_use_cpu: machine.is_known_to_use_cpu(&launch),
             profile,
         };
-        let sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        let sweep = self.axes.into_sweep(BenchmarkKind::Train, &machine, launch, defaults)?;
         ensure!(sweep.trace_runs == 0, usage(anyhow!("--trace-runs needs ringmark's own step: omit it")));
         let start = if typed("start") { run.start } else { ProgramStart::usual(&command) };
         check_placeholders(&command, start, &sweep.axes.cases).map_err(usage)?;

@@ -73,12 +73,9 @@ impl ScoreOptions {
             },
             strategies: vec![Strategy::AllReduce],
             threads: score.threads,
-            device: machine.kind(&launch),
-            device_name: machine.device_name(&launch),
-            is_known_to_use_cpu: machine.is_known_to_use_cpu(&launch),
             profile,
         };
-        let mut sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
+        let mut sweep = self.axes.into_sweep(BenchmarkKind::Score, &machine, launch, defaults)?;
         // The length belongs to the axis, which networks of images do not have.
         let score = ScoreConfig { sequence_length: None, ..score };
         for Point { model, dtype, batch, .. } in sweep.axes.points() {

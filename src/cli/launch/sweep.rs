@@ -144,9 +144,8 @@ impl SweepOptions {
         let profile = self.axes.profile(&machine, &launch);
         let defaults = TrainConfig::for_profile(profile, device);
         let original_options = self.axes.original_options();
-        let is_known_to_use_cpu = machine.is_known_to_use_cpu(&launch);
         // Hosts that cannot be queried probably have GPUs; their profile is DLPerf's.
-        let is_unknown = profile == SweepProfile::Dlperf && !is_known_to_use_cpu;
+        let is_unknown = profile == SweepProfile::Dlperf && !machine.is_known_to_use_cpu(&launch);
         let device_of_suite = if is_unknown { DeviceKind::Cuda } else { device };
         let defaults = match self.suite {
             Some(suite) => suite.defaults(profile, device_of_suite, defaults, &original_options),
@@ -178,12 +177,9 @@ impl SweepOptions {
             sequence_length: (train.sequence_length, self.train.typed("sequence-length").is_some()),
             strategies: self.strategies.or(of_suite).unwrap_or_else(|| vec![train.strategy.strategy]),
             threads: train.threads,
-            device,
-            device_name: machine.device_name(&launch),
-            is_known_to_use_cpu,
             profile,
         };
-        let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, &machine, launch, defaults)?;
         if suite.is_some() && sweep.axes.cases.iter().all(|case| case.ranks() == 1) {
             sweep.axes.strategies.truncate(1);
         }

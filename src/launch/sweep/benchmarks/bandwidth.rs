@@ -5,7 +5,6 @@
 //! it. With `--json` and no path, standard output contains the figures, and messages go to standard error.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{
@@ -53,11 +52,6 @@ pub struct BandwidthSweep {
     pub device: DeviceKind,
     /// Settings of each job, except the path of its record.
     pub bandwidth: BandwidthConfig,
-}
-
-/// Returns `results/<UTC date>T<time>Z_bandwidth`, the default output folder.
-pub fn default_folder(now: SystemTime) -> PathBuf {
-    results_folder::default_path("bandwidth", now)
 }
 
 /// Returns the cases of a sweep that have several ranks. If there are none, returns all slots of all hosts.
@@ -236,7 +230,7 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
 
 /// Returns a table with one line for each case that ran, in GB/s and bytes.
 fn table(answer: &Answer) -> String {
-    let mut columns = vec![
+    let columns = vec![
         Column::text("case"),
         Column::text("operation"),
         Column::numbers("ranks", ""),
@@ -247,6 +241,7 @@ fn table(answer: &Answer) -> String {
         Column::text("failure"),
     ];
     let mut rows: Vec<Vec<String>> = Vec::new();
+    let has_others = answer.cases.iter().any(|case| case.operation != Operation::AllReduce);
     let mut has_doubtful = false;
     for CaseAnswer { case, operation, ranks, average_busbw, best_busbw, foreign_load, failure, .. } in &answer.cases {
         let is_doubtful = foreign_load.is_some_and(|load| load > HEAVY_FOREIGN_LOAD);
@@ -256,7 +251,7 @@ fn table(answer: &Answer) -> String {
             |rate: Option<GigabytesPerSecond>| marked(cell(rate.map(|rate| format!("{:.2}", rate.0))), is_doubtful);
         rows.push(vec![
             case.to_string(),
-            operation.to_string(),
+            cell(has_others.then(|| operation.to_string())),
             ranks.to_string(),
             rate(*average_busbw),
             rate(best_busbw.map(|(_, best)| best)),
@@ -265,11 +260,8 @@ fn table(answer: &Answer) -> String {
             cell(failure.clone()),
         ]);
     }
-    if answer.cases.iter().all(|case| case.operation == Operation::AllReduce) {
-        columns.remove(1);
-        rows.iter_mut().for_each(|row| drop(row.remove(1)));
-    }
-    let table = Table { columns, rows: rows.into_iter().map(Row::from).collect(), bars: None };
+    let table =
+        Table { columns, rows: rows.into_iter().map(Row::from).collect(), bars: None }.without_empty("operation");
     let mut lines = vec![String::new(), table.aligned(usize::MAX)];
     if has_doubtful {
         let most = HEAVY_FOREIGN_LOAD * 100.0;

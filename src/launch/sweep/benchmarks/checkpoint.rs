@@ -1,7 +1,6 @@
 //! The `checkpoint` benchmark: writing and reading of checkpoints, one job for each case.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use ringmark_core::benchmark::checkpoint::{CHECKPOINT_LOG, CHECKPOINT_RECORD, CheckpointConfig, CheckpointRecord};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
@@ -27,11 +26,6 @@ pub struct CheckpointRun {
     pub out: PathBuf,
     /// Settings of each job, except the path of its record. Paths are absolute.
     pub checkpoint: CheckpointConfig,
-}
-
-/// Returns `results/<UTC date>T<time>Z_checkpoint`, the default output folder.
-pub fn default_folder(now: SystemTime) -> PathBuf {
-    results_folder::default_path("checkpoint", now)
 }
 
 /// Checks the configuration before anything starts, then measures.

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ringmark_core::benchmark::input::{INPUT_LOG, INPUT_RECORD, InputConfig, InputRecord, PageCache};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
@@ -33,11 +33,6 @@ pub struct InputRun {
     pub is_traced: bool,
     /// Settings of each host, except the path of the record. Paths are absolute.
     pub input: InputConfig,
-}
-
-/// Returns `results/<UTC date>T<time>Z_input`, the default output folder.
-pub fn default_folder(now: SystemTime) -> PathBuf {
-    results_folder::default_path("input", now)
 }
 
 /// Checks the configuration before anything starts, then measures. `judge` reads a training result before anything
