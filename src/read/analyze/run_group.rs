@@ -57,7 +57,8 @@ pub trait RunGroup {
     /// Returns the warnings about the group as a whole.
     fn warnings(&self) -> &[String];
 
-    /// Returns a warning if speedups are relative to another base than 1n1g; it does not affect speeds.
+    /// Returns a warning if the base is not 1n1g: readers expect speedups relative to a single rank. Speeds do not depend on
+    /// it.
     fn base_warning(&self) -> Option<String> {
         None
     }

@@ -169,7 +169,8 @@ impl RunGroup for TrainingGroup {
     }
 
     fn base_warning(&self) -> Option<String> {
-        missing_base(self.base?)
+        let base = self.base.filter(|base| *base != Case::SINGLE)?;
+        Some(format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
     }
 
     fn reliability_warnings(&self) -> &[ReliabilityWarning] {
@@ -462,10 +463,4 @@ fn warnings(group: &TrainingGroup, software: &BTreeSet<String>) -> Vec<String> {
 fn base_problem(group: &TrainingGroup) -> Option<Problem> {
     let problem = Problem::in_file(Case::SINGLE.to_string(), group.base_warning()?);
     Some(Problem { kind: ProblemKind::MissingBase, ..problem })
-}
-
-/// Returns a message if the base is not 1n1g: readers expect speedup to be relative to a single rank.
-fn missing_base(base: Case) -> Option<String> {
-    (base != Case::SINGLE)
-        .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
 }
