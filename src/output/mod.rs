@@ -109,9 +109,9 @@ impl Destination {
     /// names the destination. Called before any work is done.
     pub fn check(&self, option: &str, json: &Json) -> anyhow::Result<()> {
         match self {
-            Destination::Printed if json.is_instead() => Err(usage(anyhow!(
-                "--json and {option} both need the standard output: give one of them a file"
-            ))),
+            Destination::Printed if json.is_instead() => {
+                Err(usage(anyhow!("--json and {option} both need the standard output: give one of them a file")))
+            }
             Destination::Printed => Ok(()),
             Destination::File(path) => check_target(option, path, &[]),
         }

@@ -8,8 +8,8 @@ use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringmark_core::host::processors;
-use ringmark_core::number_text::count;
 use ringmark_core::manifest::{self, Manifest, RunState};
+use ringmark_core::number_text::count;
 
 use crate::support::interrupted_sweep::{
     HANG_IN_SECOND, OPTIONS, THREE_RUNS, names, resume_command, succeeds_silently,

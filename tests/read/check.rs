@@ -122,11 +122,7 @@ fn caution_of_a_report_is_noted() {
         assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
         let (_, notes) = stdout.split_once("\n        note: use with caution: ").expect("a note");
         assert!(notes.starts_with(&format!("{reasons}\n")), "{stdout}");
-        assert_eq!(
-            notes.contains("\n        note: 1n1g, run 2: other processes "),
-            reasons == of_suite,
-            "{notes}"
-        );
+        assert_eq!(notes.contains("\n        note: 1n1g, run 2: other processes "), reasons == of_suite, "{notes}");
         let (status, stdout, stderr) = run(ringmark("report").arg(&folder));
         assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
         assert!(stdout.contains(&format!("\n- Use with caution: {reasons}; all {runs} runs count\n")), "{stdout}");
@@ -342,7 +338,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
                 note: use with caution: 1 warning
-                note: warning: different devices in one table: DEVICE / processor
+                note: different devices in one table: DEVICE / processor
     "#]].assert_eq(&stdout);
     result["rows"][0]["units_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
@@ -571,7 +567,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
                 note: use with caution: 1 warning
-                note: warning: different devices in one table: DEVICE / processor
+                note: different devices in one table: DEVICE / processor
     "#]]
     .assert_eq(&stdout);
     expect![[r#"

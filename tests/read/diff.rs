@@ -440,8 +440,7 @@ fn machines_with_other_matmul_rates_are_reported() {
         })
     };
     let (slow, same, fast) = (with(0.2), with(0.21), with(0.45));
-    diff(slow.path(), fast.path(), &[])
-        .is_ok_with(&["measured matmul rate (1n2g): 0.400 TFLOP/s -> 0.900 TFLOP/s"]);
+    diff(slow.path(), fast.path(), &[]).is_ok_with(&["measured matmul rate (1n2g): 0.400 TFLOP/s -> 0.900 TFLOP/s"]);
     let alike = diff(slow.path(), same.path(), &[]);
     assert!(!alike.stdout.contains("matmul"), "{}", alike.stdout);
     // The JSON of extract contains the rate as well.

@@ -74,7 +74,17 @@ pub struct Journal {
 impl Header {
     /// Creates the first line of a new journal.
     pub fn new(command: Vec<String>, program: String, fleet: Vec<FleetHost>, criteria: Criteria, seed: u64) -> Header {
-        Header { kind: KIND.to_owned(), schema: SCHEMA, command, program, started: None, fleet, criteria, seed, slurm: false }
+        Header {
+            kind: KIND.to_owned(),
+            schema: SCHEMA,
+            command,
+            program,
+            started: None,
+            fleet,
+            criteria,
+            seed,
+            slurm: false,
+        }
     }
 
     /// Reads the first line of the journal in a folder; `None` if there is none.

@@ -460,7 +460,10 @@ mod tests {
         // A sweep resumed with fewer cases keeps the share of its earlier runs; one that needs more threads differs.
         assert_eq!(threads("1n1g", 8, Some(2)), 2);
         assert_eq!(threads("1n8g", 8, Some(2)), 1);
-        assert_eq!(CoreShare::new(&cases("1n2g"), 2, None).line(), "each rank has 1 thread in every case; its host has 2 cores");
+        assert_eq!(
+            CoreShare::new(&cases("1n2g"), 2, None).line(),
+            "each rank has 1 thread in every case; its host has 2 cores"
+        );
     }
 
     #[test]

@@ -13,12 +13,12 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{EndedJob, PlannedJob};
 use crate::launch::sweep::benchmarks::record_jobs::{RecordJobs, announcement};
 use crate::launch::sweep::estimate;
 use crate::launch::sweep::plan::joined;
+use crate::output::message::Printer;
 
 /// An input command.
 #[derive(Debug, Clone, PartialEq)]

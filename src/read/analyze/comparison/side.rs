@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceKind, Dtype, Model, Seconds, TeraflopsPerSecond, WorkUnit};
+use ringmark_core::dimension::{
+    BatchShape, BatchSize, Case, DeviceKind, Dtype, Model, Seconds, TeraflopsPerSecond, WorkUnit,
+};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
