@@ -65,7 +65,7 @@ fn assert_uses_graphs(trained: &Trained, what: &str) {
 #[test]
 fn graphs_match_separate_launches() {
     for (ranks, options) in [
-        (1, "--dtype bf16 --layout nhwc"),
+        (1, "--dtype bf16 --layout nhwc --kernels libtorch"),
         (1, "--dtype fp16 --layout nhwc --loss-scale 128"),
         (2, "--dtype tf32 --layout nhwc"),
         (2, "--layout nchw --model mxnet-lenet --image-size 28 --overlap off --bucket-mb 0.5"),

@@ -123,7 +123,7 @@ fn assert_near_with(strategy: &str, ranks: u32, servers: u32, tolerance: f64) {
 }
 
 fn with_strategy(strategy: &str) -> String {
-    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nhwc --strategy {strategy}")
+    format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE} --freeze-batch-norm --layout nchw --strategy {strategy}")
 }
 
 /// Gradients are copied on a separate stream, by threads bound to their rank's GPU.
@@ -193,7 +193,9 @@ fn overflow_skips_one_step_on_all_ranks() {
 fn resumed_run_on_virtual_gpus_is_bit_identical() {
     let folder = tempfile::tempdir().expect("a folder");
     let checkpoint = folder.path().join("checkpoint.safetensors");
-    let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 5 --warmup 2 --batch-size 4 {AT_ONCE}");
+    let options = format!(
+        "{SMALL} {RATE} --dtype fp16 --kernels libtorch --loss-scale 128 --iters 5 --warmup 2 --batch-size 4 {AT_ONCE}"
+    );
     let run = |more: &str| {
         Virtual::ranks(2, &format!("{options} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint)
     };
@@ -225,7 +227,7 @@ fn every_wait_of_sharded_weights_is_needed() {
 #[test]
 fn missing_stream_wait_is_detected_as_race() {
     let options = format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm {AT_ONCE}");
-    for more in ["--overlap on", "--overlap off", "--dtype fp16 --loss-scale 128 --wire fp16"] {
+    for more in ["--overlap on", "--overlap off", "--dtype fp16 --loss-scale 128 --wire fp16 --kernels libtorch"] {
         let run = || Virtual::single_rank(&format!("{options} {more}"));
         let (finished, reports) = run().finish();
         assert_eq!((reports.len(), reports[0].races), (1, 0), "{}", finished.stderr);

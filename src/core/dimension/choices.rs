@@ -51,7 +51,7 @@ keyword_enum!(
         /// Single precision, with TensorFloat-32 convolutions and matrix products if the device has them.
         Tf32 = "tf32",
         /// Half precision with autocast and dynamic loss scaling.
-        Fp16 = "fp16" | "float16" | "half" | "amp",
+        Fp16 = "fp16" | "float16" | "half" | "amp" | "mixed",
         /// bfloat16 with autocast.
         Bf16 = "bf16" | "bfloat16",
     }

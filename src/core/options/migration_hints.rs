@@ -272,6 +272,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "`--data {FILES}` of `ringmark sweep`: .rec files, a folder of classes, or token files (.bin)",
     "--use-rec" | "--rec-train-idx"
         => "`--data FILES` of `ringmark sweep`: .rec files, a folder of classes, or token files (.bin)",
+    "--use-dali" | "--dali" | "--dali-cpu" | "--data-backend"
+        => "not needed: `--data FILES` reads and decodes images in threads of its own; `ringmark input` measures them",
     "--rec-val" | "--data-val" | "--val-data-dir" => "`--validate {FILES}` of `ringmark sweep`",
     "--rec-val-idx" => "`--validate FILES` of `ringmark sweep`",
     "--num-epochs" | "--num-epoch" | "--epochs" => "`--epochs {N}` of `ringmark sweep`, with `--data`",

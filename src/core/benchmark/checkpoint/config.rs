@@ -46,9 +46,9 @@ keyword_enum!(
     /// Work of the ranks while a checkpoint is written.
     WriteMode {
         /// None: all ranks wait for the slowest writer.
-        Blocking = "blocking",
+        Blocking = "blocking" | "sync",
         /// Matrix products, while a thread writes a copy of the checkpoint.
-        Beside = "beside",
+        Beside = "beside" | "async",
     }
 );
 

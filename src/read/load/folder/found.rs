@@ -6,10 +6,10 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail};
 use ringmark_core::benchmark::{BenchmarkKind, RECORDS};
 use ringmark_core::dimension::{BatchShape, Case, Dtype, Model, Strategy};
-use ringmark_core::file::run_name::{BASELINE, RunName};
+use ringmark_core::file::run_name::{BASELINE, MANIFEST, RunName};
 use ringmark_core::options::usage::usage;
 
 use crate::read::load::content::{benchmark_of, model_of};
@@ -79,8 +79,13 @@ pub fn unreadable(root: &Path, error: io::Error) -> anyhow::Error {
 
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
     let metadata = fs::metadata(root).map_err(|error| unreadable(root, error))?;
-    ensure!(metadata.is_dir(), "{} is a file: pass the folder with {}", root.display(), pattern());
-    Ok(())
+    if metadata.is_dir() {
+        return Ok(());
+    }
+    let sweep = root.ancestors().skip(1).take(2).find(|folder| folder.join(MANIFEST).is_file());
+    let folder =
+        sweep.map_or_else(|| format!("with {}", pattern()), |folder| format!("of its sweep, {}", folder.display()));
+    bail!("{} is a file: pass the folder {folder}", root.display())
 }
 
 impl Found {

@@ -130,7 +130,8 @@ fn section(
                 }
             },
             "backward: without time blocked by communication; optimizer: weight update;",
-            "exposed: all-reduce not hidden by backward; exposed share: exposed / step",
+            "exposed: all-reduce not hidden by backward; exposed share: exposed / step;",
+            "median run: of an even number of runs, the mean of the two in the middle",
         ],
         times(group),
     );

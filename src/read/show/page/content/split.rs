@@ -20,9 +20,9 @@ struct StepPart {
     column: training::Column<'static>,
 }
 
-const NOTE: &str = "Mean over ranks and iterations after warm-up, in the median run. Only all-reduce that backward \
-    does not hide is part of the step: first waiting for the slowest rank, then transfer. Other is the overhead of \
-    the loop.";
+const NOTE: &str = "Mean over ranks and iterations after warm-up, in the median run (of an even number of runs, the mean \
+    of the two in the middle). Only all-reduce that backward does not hide is part of the step: first waiting for the \
+    slowest rank, then transfer. Other is the overhead of the loop.";
 
 /// Returns the parts in the order of a step; the exposed all-reduce is split in two.
 fn parts(phases: &[Phase]) -> Vec<StepPart> {
