@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`generate`] | commands generated from the definitions: completions, man |
 //! | [`json`] | the option of every command with a table |
-//! | [`launch`] | commands that start jobs: sweep, score, bandwidth, input, checkpoint, goodput, accept; and doctor |
+//! | [`launch`] | commands that start jobs: sweep, run, alternate, score, bandwidth, input, checkpoint, goodput, accept; and doctor |
 //! | [`pack`] | the command that creates data: pack |
 //! | [`schema`] | the JSON Schema of files and responses |
 //! | [`read`] | commands that read results: extract, check, diff, report, predict |

@@ -17,7 +17,7 @@ use crate::benchmark::BenchmarkKind;
 use crate::dimension::{BatchShape, Seconds, Strategy};
 use crate::file::run_name::{MANIFEST, RunName};
 use crate::file::{atomic_file, schema, sha256};
-use crate::host::{Environment, MemoryShortage, RankPlace};
+use crate::host::{Environment, MemoryShortage, RankPlace, is_loopback};
 
 /// Version of this file format. Version 1, which predates the choice of a benchmark, is read as well; any other is
 /// rejected.
@@ -209,7 +209,7 @@ pub const STARTER: &str = "this machine";
 impl Conditions {
     /// Returns true if `host` is a name of the machine that started the sweep.
     fn is_starter(&self, host: &str) -> bool {
-        ["localhost", "127.0.0.1"].contains(&host) || self.options.get(STARTER).is_some_and(|starter| starter == host)
+        is_loopback(host) || self.options.get(STARTER).is_some_and(|starter| starter == host)
     }
 
     /// Returns every condition that differs; hosts are compared up to the length of the shorter list. Names of the machine

@@ -178,14 +178,9 @@ fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Strips terminal escape sequences, which names read from files may contain.
-pub fn strip_control_characters(text: &str) -> String {
-    printable_lines(text).into_owned()
-}
-
-/// Prints to the standard output after [`strip_control_characters`]. A closed pipe (`| head`) is not an error.
+/// Prints to the standard output, with a replacement for each control character. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    print_raw(&strip_control_characters(text))
+    print_raw(&printable_lines(text))
 }
 
 /// Prints excluded files and runs to standard error, one per line. If there are any, returns an error for the end of

@@ -172,7 +172,8 @@ fn render_records(result: &ResultFolder, format: ExtractFormat, extras: &Extras)
     let results = std::slice::from_ref(result);
     let text = |medium| {
         let sections = benchmark::content(results, extras.published).sections;
-        page::text::sections(&sections, medium)
+        let assessment = (result.assessment(), result.problems.len());
+        page::text::sections(&result.name, &sections, assessment, medium)
     };
     match format {
         ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained: extras.is_explained })),

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::published::{self, PublishedRate, Workload};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group;
@@ -47,13 +48,17 @@ struct OneResult<'a> {
     published_training: Vec<PublishedRate>,
     #[serde(flatten)]
     records: BenchmarkRows<'a>,
+    /// Reasons why figures of this result are unreliable, each with a remedy; empty if all are reliable.
+    reliability_warnings: Vec<String>,
+    /// Warnings about figures that are reliable.
+    warnings: Vec<String>,
     /// Runs and files that are not included, with reasons.
     left_out: Vec<String>,
 }
 
 /// Returns the report; `published` adds published rates of the same networks.
 pub fn build_report<'a>(results: &'a [ResultFolder], published: bool) -> Report<'a> {
-    let of_result = |result: &'a ResultFolder| OneResult {
+    let one = |result: &'a ResultFolder, assessment: Assessment| OneResult {
         name: &result.name,
         rows: rows(result.training(), result.price.as_ref()),
         scoring: score::result_json::rows(result.scoring()),
@@ -68,7 +73,10 @@ pub fn build_report<'a>(results: &'a [ResultFolder], published: bool) -> Report<
             Vec::new()
         },
         records: BenchmarkRows::new(result, results),
+        reliability_warnings: assessment.unreliable_sentences(),
+        warnings: assessment.warnings,
         left_out: result.left_out(),
     };
+    let of_result = |result: &'a ResultFolder| one(result, result.assessment());
     Report { kind: KIND, schema: SCHEMA, results: results.iter().map(of_result).collect() }
 }

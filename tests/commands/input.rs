@@ -379,9 +379,9 @@ fn report_lists_foreign_load_once_as_unreliable() {
         Reading and decoding, 1 host: 1 RecordIO file with index
 
         - Unreliable: busy machine
-        - From memory: (1,200 images/s); with 8 threads
-        - Per core: (150.0 images/s); with 8 threads
-        - From the disk: (600.0 images/s); with 8 threads
+        - From memory: (1,200 images/s); (with 8 threads)
+        - Per core: (150.0 images/s); (with 8 threads)
+        - From the disk: (600.0 images/s); (with 8 threads)
 
         In parentheses: unreliable; the lines below "Unreliable figures" give the reason and the fix.
 
@@ -389,7 +389,7 @@ fn report_lists_foreign_load_once_as_unreliable() {
 
         Unreliable figures
 
-        - other processes used the hosts' cores: input 50.0 % of a by the load before the first run
+        - other processes used the hosts' cores: input 50.0 % of a (load average before the first run)
         - fix: stop other processes, then repeat 1n1g
     "#]]
     .assert_eq(&without_folder(findings));

@@ -126,7 +126,7 @@ fn each_strategy_is_predicted_by_its_own_model() {
     let stdout = single_spaced(&stdout);
     // In the order of the tables: all-reduce, device, dist_sync.
     let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
-    assert_eq!(middles, ["halfway ", "halfway ", "from the"], "{stdout}");
+    assert_eq!(middles, ["the step", "the step", "from the"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
         "measured: 1n1g of all-reduce (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of all-reduce strategy device: \

@@ -10,6 +10,7 @@ use ringmark_core::accept::{Criteria, Journal};
 use ringmark_core::benchmark::data_input::DataFiles;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::number_text::count;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::{minutes, seconds};
@@ -22,6 +23,7 @@ use crate::launch::accept::switches::{self, Switches};
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::results_folder;
 use crate::output::Destination;
+use crate::output::message::print_error;
 
 const ACCEPT_EXAMPLES: &str = "\
 Examples:
@@ -39,6 +41,9 @@ Examples:
       prints the rounds and the first command of each
 
 Exit status 0: every host is fit; 1: one is not fit, or the run was not completed; 2: a usage error; 130: Ctrl-C.";
+
+/// Seconds of a soak below which its unit was probably forgotten.
+const SHORT_SOAK: u64 = 100;
 
 /// Options of `ringmark accept`.
 #[derive(Debug, Args)]
@@ -125,6 +130,9 @@ impl AcceptOptions {
         };
         let data = self.data.map(|files| input_data(files, &machine, &launch)).transpose()?;
         let criteria = Criteria { input: data.is_some(), ..criteria };
+        if let Some(soak) = self.soak.filter(|soak| *soak < SHORT_SOAK) {
+            print_error(&format!("note: the soak lasts {soak} s; --soak {soak}h is {}", count(soak, "hour")));
+        }
         let criteria = if self.soak.is_some() { criteria.with_endless_soak() } else { criteria };
         Ok(AcceptConfig {
             soak: self.soak.map(Duration::from_secs),

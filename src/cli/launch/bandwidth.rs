@@ -75,8 +75,7 @@ pub struct BandwidthOptions {
     bandwidth: LauncherOptions<BandwidthConfig>,
 }
 
-const DEFAULT_CASES: &str =
-    "those of 1n2g,1n4g,1n8g,2n8g,4n8g that fit; with several hosts, the last case uses all slots";
+const DEFAULT_CASES: &str = "the default cases of `ringmark sweep` that have several ranks";
 
 const OPERATIONS: &str = "Operations, such as all_reduce,all_gather [default: all_reduce]";
 

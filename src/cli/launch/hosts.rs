@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::host::BindChoice;
+use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::{number, seconds};
 
@@ -21,7 +21,7 @@ use crate::launch::cluster::slots::{Processors, ProcessorsRequest};
 use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::job::job_launch::StarterOptions;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::starter;
+use crate::launch::job::starter::{self, LauncherChoice};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::output::message::print_error;
 
@@ -30,8 +30,8 @@ use crate::output::message::print_error;
 pub struct HostOptions {
     /// Launch method; mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
     /// job of Grid Engine
-    #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = launchers())]
-    launcher: String,
+    #[arg(long, value_name = "NAME", default_value = "mpirun", value_parser = keyword::<LauncherChoice>())]
+    launcher: LauncherChoice,
     /// Hosts, such as a:8,b:8 or node[01-64]:8 [default: this machine]
     ///
     /// Without slots (a,b), a host takes one rank per GPU, or per core without GPUs, detected over ssh. A case takes the
@@ -89,7 +89,7 @@ impl HostOptions {
         let mut processors = BTreeMap::new();
         let found = match &list {
             Some(list) if query == HostQuery::None => vec![1; list.without_slots().len()],
-            Some(list) if self.launcher == starter::MPIRUN => {
+            Some(list) if self.launcher == LauncherChoice::Mpirun => {
                 let names = list.without_slots();
                 let request = machine.request(&ssh);
                 let found = match query {
@@ -107,7 +107,7 @@ impl HostOptions {
             _ => Vec::new(),
         };
         let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
-        let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
+        let (starter, hosts) = starter::choose(self.launcher, given, machine.device, &machine.environment)?;
         starter.check_options(&arguments, self.gpus.as_deref())?;
         let options = StarterOptions { interface: self.interface, gpus: self.gpus, arguments };
         let (slots, slots_line) = machine.slots(&options);
@@ -254,21 +254,6 @@ impl LaunchOptions {
             ..config
         })
     }
-}
-
-/// Parses the values of `--launcher`, with the words of MXNet's launch.py.
-fn launchers() -> impl TypedValueParser<Value = String> {
-    const ALIASES: [(&str, &str); 4] =
-        [("mpi", starter::MPIRUN), ("ssh", starter::MPIRUN), ("sge", starter::GRID_ENGINE), ("srun", starter::SLURM)];
-    let value = |name: &'static str| {
-        let aliases = ALIASES.iter().filter(|(_, meant)| *meant == name).map(|(alias, _)| *alias);
-        PossibleValue::new(name).aliases(aliases)
-    };
-    // clap returns the word as typed.
-    PossibleValuesParser::new(starter::NAMES.map(value)).map(|typed| {
-        let meant = ALIASES.iter().find(|(alias, _)| *alias == typed).map(|(_, meant)| (*meant).to_owned());
-        meant.unwrap_or(typed)
-    })
 }
 
 /// Parses a value of `CUDA_VISIBLE_DEVICES`. CUDA would ignore everything after an entry that it cannot parse.

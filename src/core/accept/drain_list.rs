@@ -3,12 +3,19 @@
 use std::collections::BTreeMap;
 
 use crate::accept::verdict::{Fitness, Judged, Subject, Verdict};
+use crate::host::host_list::compact;
 use crate::shell;
 
 /// Longest reason of a drained node, in characters.
 const MAX_REASON: usize = 200;
 
 impl Verdict {
+    /// Returns `to drain: n[0,2]`, the hosts of the list; `None` if there are none.
+    pub fn drain_line(&self) -> Option<String> {
+        let names = self.drain_list(false);
+        (!names.is_empty()).then(|| format!("to drain: {}", compact(names.lines())))
+    }
+
     /// Returns a line for each host that is unfit, that has an unfit GPU, or that is one of the two hosts of an unfit
     /// link: the command that drains it if `is_slurm`, otherwise its name.
     pub fn drain_list(&self, is_slurm: bool) -> String {
@@ -73,6 +80,7 @@ mod tests {
 
     #[test]
     fn drain_list_has_unfit_hosts_and_hosts_of_unfit_gpus() {
+        assert_eq!(verdict().drain_line().as_deref(), Some("to drain: n0,n2"));
         expect![[r#"
             n0
             n2

@@ -27,6 +27,11 @@ pub use observed::Observed;
 pub use resource_use::{GpuUse, HostUse, RankUse};
 pub use telemetry::{Energy, Quantity, Series, Telemetry};
 
+/// Returns true for a name by which every machine knows itself.
+pub fn is_loopback(host: &str) -> bool {
+    ["localhost", "127.0.0.1"].contains(&host)
+}
+
 /// Returns the time since 1970-01-01 UTC; 0 if the clock is set before it.
 pub fn unix_time() -> Seconds {
     Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())

@@ -156,6 +156,7 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
 pub const CHECKPOINT_HINTS: &[MigrationHint] = hints![
     "--dir" | "--directory" | "--path" | "--target" | "--checkpoint-dir"
         => "`--folder {FOLDER}` is for the checkpoints, `--out` for logs and records",
+    "--strategy" | "--strategies" => "`--writers shards` lets every rank write its part, as with fsdp; `rank-0` writes one file",
 ];
 
 /// Hints for `ringmark pack`, for users of MXNet's im2rec.py.

@@ -173,6 +173,11 @@ impl Span {
     pub fn end_ns(&self) -> i64 {
         self.begin_ns + self.length_ns
     }
+
+    /// Returns true for a wait; its name says for what: `wait for weights`.
+    pub fn is_wait(&self) -> bool {
+        self.name.starts_with("wait for ")
+    }
 }
 
 /// Returns the time of each iteration, from the start of its first phase to the end of its last.

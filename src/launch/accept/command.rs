@@ -32,6 +32,7 @@ use crate::launch::local::results_folder;
 use crate::launch::sweep::conditions::resume_command;
 use crate::launch::sweep::estimate::roughly;
 use crate::launch::sweep::folder::{self, FolderLock};
+use crate::launch::sweep::ledger;
 use crate::output::message::{Printer, print_commands, print_line};
 use crate::output::{Destination, Json};
 
@@ -83,20 +84,18 @@ pub struct AcceptConfig {
 pub fn run(config: &AcceptConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.drain_list.as_ref().map_or(Ok(()), |list| list.check("--drain-list", &config.json))?;
-    if config.resume || !config.launch.dry_run {
-        // A missing worker is reported later than a folder of other hosts.
-        check_folder(config)?;
-    }
+    // A missing worker is reported later than a folder of other hosts.
+    check_folder(config)?;
     let launcher = Launcher::new(&config.launch, &[config.launch.hosts.full_case()])?;
     if config.launch.dry_run { print_plan(config, &launcher) } else { Acceptance { config, launcher }.run() }
 }
 
-/// Rejects a folder that has a journal without `--resume`, and one of other hosts or criteria.
+/// Rejects a folder that has a journal without `--resume` or another result, and a journal of other hosts or criteria.
 fn check_folder(config: &AcceptConfig) -> anyhow::Result<()> {
     match (Header::find(&config.out)?, config.resume) {
         (Some(_), false) => Err(folder::used_error(&config.out, JOURNAL, true)),
         (Some(earlier), true) => check_same(config, &earlier),
-        (None, _) => Ok(()),
+        (None, _) => ledger::reject_used_folder(&config.out, false),
     }
 }
 

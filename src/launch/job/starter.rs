@@ -3,6 +3,7 @@
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
@@ -24,41 +25,44 @@ pub enum Starter {
     GridEngine,
 }
 
-/// Values of `--launcher`.
-pub const NAMES: [&str; 3] = [MPIRUN, SLURM, GRID_ENGINE];
+keyword_enum!(
+    /// Value of `--launcher`, with the words of MXNet's launch.py.
+    LauncherChoice {
+        /// [`Starter::Mpirun`].
+        Mpirun = "mpirun" | "mpi" | "ssh",
+        /// [`Starter::Slurm`].
+        Slurm = "slurm" | "srun",
+        /// [`Starter::GridEngine`].
+        GridEngine = "gridengine" | "sge",
+    }
+);
 
-/// Value of `--launcher` for [`Starter::Mpirun`].
-pub const MPIRUN: &str = "mpirun";
-
-/// Value of `--launcher` for [`Starter::Slurm`].
-pub const SLURM: &str = "slurm";
-/// Value of `--launcher` for [`Starter::GridEngine`].
-pub const GRID_ENGINE: &str = "gridengine";
-
-/// Returns the starter called `name` (one of [`NAMES`]), and the hosts: those `given`, or those that Slurm or Grid
-/// Engine assigned to this job. `None` if neither is known.
+/// Returns the starter for `choice`, and the hosts: those `given`, or those that Slurm or Grid Engine assigned to this
+/// job. `None` if neither is known.
 pub fn choose(
-    name: &str,
+    choice: LauncherChoice,
     given: Option<Hosts>,
     device: DeviceChoice,
     environment: &LaunchEnvironment,
 ) -> anyhow::Result<(Starter, Option<Hosts>)> {
     // A dry run may happen outside of the scheduler.
     let is_elsewhere = |inside: bool| given.is_some() && !inside;
-    match name {
+    match choice {
         // The GPUs of Slurm's nodes are unknown outside of an allocation: a dry run assumes them.
-        SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => {
+        LauncherChoice::Slurm if is_elsewhere(slurm::job_number(environment).is_ok()) => {
             let gpus = if device == DeviceChoice::Cpu { StepGpus::None } else { StepGpus::OnePerRank };
             Ok((Starter::Slurm(gpus), given))
         }
-        SLURM => {
+        LauncherChoice::Slurm => {
             let allocation = Allocation::read(environment)?;
             let hosts = given.map_or_else(|| allocation.hosts(device), Ok)?;
             Ok((Starter::Slurm(allocation.gpus(device)), Some(hosts)))
         }
-        GRID_ENGINE if is_elsewhere(gridengine::check(environment).is_ok()) => Ok((Starter::GridEngine, given)),
-        GRID_ENGINE => Ok((Starter::GridEngine, Some(gridengine::hosts(environment, given)?))),
-        _ => Ok((Starter::Mpirun, given)),
+        LauncherChoice::GridEngine if is_elsewhere(gridengine::check(environment).is_ok()) => {
+            Ok((Starter::GridEngine, given))
+        }
+        LauncherChoice::GridEngine => Ok((Starter::GridEngine, Some(gridengine::hosts(environment, given)?))),
+        LauncherChoice::Mpirun => Ok((Starter::Mpirun, given)),
     }
 }
 
@@ -155,7 +159,7 @@ impl Starter {
     /// Returns true if it takes a long list of hosts from a file. Slurm accepts a compact list of hosts, but not of
     /// processes.
     pub fn reads_hostfile(self, servers: &ServerRanks) -> bool {
-        self.program() == "mpirun" || servers.number > 0
+        !matches!(self, Starter::Slurm(_)) || servers.number > 0
     }
 
     /// Returns true if it reaches other hosts by ssh, which the launcher may then use as well.

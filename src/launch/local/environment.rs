@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 use ringmark_core::host::kernel_file::first_line_with;
-use ringmark_core::host::processors;
+use ringmark_core::host::{is_loopback, processors};
 use ringmark_core::shell::{self, CommandWords};
 
 use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY, SSH_AGENT};
@@ -149,7 +149,7 @@ impl LaunchEnvironment {
 
     /// Returns true if `host` is this machine, judging by the name alone.
     pub fn is_here(&self, host: &str) -> bool {
-        ["localhost", "127.0.0.1", &self.host_name].contains(&host)
+        is_loopback(host) || host == self.host_name
     }
 }
 

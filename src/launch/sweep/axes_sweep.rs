@@ -388,7 +388,7 @@ mod tests {
         all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
         assert_eq!(baseline_speed(&all), Some(100.0));
         all.push(ended("1n2g/rn50_b8_fp32_device_1.log", 26.0));
-        assert_eq!(baseline_speed(&all), Some(15.0), "ring's");
+        assert_eq!(baseline_speed(&all), Some(15.0), "of all-reduce");
         all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
         assert_eq!(baseline_speed(&all), Some(14.0));
         let names = ["1n1g/rn50_b8_fp32_device_1.log", "no-communication/1n2g/rn50_b8_fp32_1.log"];

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::bail;
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, Seconds, device_peak};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, Seconds, Strategy, device_peak};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::{memory, processors};
 use ringmark_core::number_text::{count, gigabytes};
@@ -336,7 +336,13 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
     let (Some(largest), Some(smallest)) = (jobs.iter().max_by_key(bytes), jobs.iter().min_by_key(bytes)) else {
         return Vec::new();
     };
-    let place = |job: &PlannedJob| job.run.map(|run| format!("{} in {}", run.model.facts().title, run.case));
+    let strategies: BTreeSet<Strategy> = jobs.iter().filter_map(|(job, _)| Some(job.run?.strategy)).collect();
+    let has_several = strategies.len() > 1;
+    let place = |job: &PlannedJob| {
+        let run = job.run?;
+        let strategy = if has_several { format!(" with {}", run.strategy) } else { String::new() };
+        Some(format!("{}{strategy} in {}", run.model.facts().title, run.case))
+    };
     let amount = |(job, cost): &(&PlannedJob, MemoryCost), unit: &str| {
         let place = place(job).map(|place| format!(" for {place}")).unwrap_or_default();
         format!("{}{unit}{place}", gigabytes(cost.bytes()))
@@ -351,15 +357,19 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
         true => line,
         false => format!("{line}, and {}", amount(smallest, "")),
     };
-    // The most of any job of a case.
-    let mut most: BTreeMap<Case, u64> = BTreeMap::new();
+    // The most of any job of a case, for each strategy if there are several.
+    let mut most: BTreeMap<(Case, Option<Strategy>), u64> = BTreeMap::new();
     for (job, cost) in jobs {
-        let most = most.entry(job.case).or_default();
+        let strategy = job.run.map(|run| run.strategy).filter(|_| has_several);
+        let most = most.entry((job.case, strategy)).or_default();
         *most = cost.bytes().0.max(*most);
     }
     let cases = |is_shown: &dyn Fn(u64) -> bool| {
-        let shown = most.iter().filter(|(_, bytes)| is_shown(**bytes));
-        shown.map(|(case, _)| case.to_string()).collect::<Vec<_>>().join(",")
+        let shown = most.iter().filter(|(_, bytes)| is_shown(**bytes)).map(|((case, strategy), _)| match strategy {
+            Some(strategy) => format!("{strategy} in {case}"),
+            None => case.to_string(),
+        });
+        joined(&shown.collect::<Vec<_>>(), if has_several { ", " } else { "," })
     };
     let mut above = u64::MAX;
     let mut too_large = Vec::new();
@@ -368,7 +378,12 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
         too_large.extend((!cases.is_empty()).then(|| format!("{cases} may need more than {gpu}")));
         above = gpu.memory.0;
     }
-    let fitting = cases(&|bytes| bytes <= limit.0);
+    let fits_everywhere = |case: &Case| most.iter().all(|((of, _), bytes)| of != case || *bytes <= limit.0);
+    let fitting: BTreeSet<Case> = most.keys().map(|(case, _)| *case).filter(fits_everywhere).collect();
+    let fitting = joined(&fitting.into_iter().collect::<Vec<_>>(), ",");
+    let is_small =
+        |strategy: &Strategy| most.iter().all(|((_, of), bytes)| of.as_ref() != Some(strategy) || *bytes <= limit.0);
+    let small: Vec<Strategy> = strategies.into_iter().filter(|strategy| has_several && is_small(strategy)).collect();
     let too_large_jobs = || jobs.iter().filter(|(_, cost)| cost.bytes().0 > limit.0);
     let titles = |run: Option<RunName>| run.map(|run| run.model.facts().title);
     let models: BTreeSet<_> = too_large_jobs().filter_map(|(job, _)| titles(job.run)).collect();
@@ -381,7 +396,9 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
     let options: Vec<&str> = options.collect();
     let is_needed = |option: &&&str| !options.iter().any(|other| other != *option && option.contains(other));
     let mut options: Vec<String> = options.iter().filter(is_needed).map(|option| (*option).to_owned()).collect();
-    if options.is_empty() {
+    if !small.is_empty() {
+        options = vec![format!("--strategies {}", joined(&small, ","))];
+    } else if options.is_empty() {
         options.extend(option_for_most_cases(jobs, limit));
     }
     let largest_batch = too_large_jobs().map(|(_, cost)| cost.largest_batch(limit)).min().unwrap_or_default();
@@ -532,7 +549,7 @@ mod tests {
     use ringmark_core::benchmark::optimizer::Optimizer;
     use ringmark_core::benchmark::strategy::StrategyConfig;
     use ringmark_core::benchmark::train::config::TrainConfig;
-    use ringmark_core::dimension::{Model, Strategy};
+    use ringmark_core::dimension::Model;
 
     use super::*;
     use crate::launch::job::job_launch::{JobFiles, ServerRanks};
@@ -687,16 +704,20 @@ mod tests {
         .assert_eq(&[on_gpu("NVIDIA H200", Dtype::Bf16), on_gpu("Tesla V100-SXM2-16GB", Dtype::Bf16)].join("\n"));
         let large =
             TrainConfig { model: Model::Llama8b, batch_size: 1, sequence_length: Some(2048), ..TrainConfig::default() };
-        let of_case = |case: &str| {
-            let run = format!("{case}/llama-8b_b1_s2048_fp32_fsdp_1.log").parse().expect("a name");
-            let strategy = StrategyConfig { strategy: Strategy::Fsdp, ..large.strategy };
+        let with_strategy = |case: &str, strategy: Strategy| {
+            let run = format!("{case}/llama-8b_b1_s2048_fp32_{strategy}_1.log").parse().expect("a name");
+            let strategy = StrategyConfig { strategy, ..large.strategy };
             let cost = JobCost::for_training(&TrainConfig { strategy, ..large.clone() }, case.parse().expect("a case"));
             PlannedJob { run: Some(run), cost: cost.on_gpus(), ..job(case, &train(1)) }
         };
-        let jobs_of_gpus = ["1n1g", "1n2g", "1n8g"].map(of_case);
+        let jobs_of_gpus = ["1n1g", "1n2g", "1n8g"].map(|case| with_strategy(case, Strategy::Fsdp));
         expect![[r#"
             memory: at most about 185.3 GB per GPU for Llama 3.1 8B in 1n1g, and 57.6 GB for Llama 3.1 8B in 1n8g
             warning: 1n1g may need more than an H200 (141 GB), and 1n2g may need more than an A100 or H100 (80 GB): choose --cases 1n8g"#]].assert_eq(&of_hosts("a:8", &jobs_of_gpus)[..2].join("\n"));
+        let strategies = [Strategy::Zero1, Strategy::Fsdp].map(|strategy| with_strategy("1n8g", strategy));
+        expect![[r#"
+            memory: at most about 185.3 GB per GPU for Llama 3.1 8B with zero1 in 1n8g, and 57.6 GB for Llama 3.1 8B with fsdp in 1n8g
+            warning: zero1 in 1n8g may need more than an H200 (141 GB): choose --strategies fsdp"#]].assert_eq(&of_hosts("a:8", &strategies)[..2].join("\n"));
         expect!["time: not estimated, because no case fits a GPU"]
             .assert_eq(of_hosts("a:8", &jobs_of_gpus[..1]).last().expect("lines"));
         let images = |batch_size: u32, hosts: &str| {

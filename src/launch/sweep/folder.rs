@@ -50,6 +50,7 @@ impl FolderLock {
     /// Creates the folder if it does not exist, and locks it; fails if another command holds the lock. `host` is this
     /// machine.
     pub fn acquire(folder: &Path, host: &str) -> anyhow::Result<FolderLock> {
+        ensure!(!folder.is_file(), usage(anyhow!("--out {} is a file: choose a folder", folder.display())));
         let is_new = !folder.exists();
         fs::create_dir_all(folder)
             .with_context(|| format!("cannot create folder {}: choose a writable --out", folder.display()))?;

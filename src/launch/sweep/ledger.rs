@@ -6,10 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use ringmark_core::accept::JOURNAL;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::strategy::StrategyConfig;
 use ringmark_core::dimension::{BatchShape, Strategy};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
+use ringmark_core::goodput::GOODPUT;
 use ringmark_core::host::{MemoryShortage, unix_time};
 use ringmark_core::manifest::{
     Conditions, FileHashes, Manifest, Mismatch, MismatchKind, ObservedEnvironment, RunState, STRATEGY,
@@ -56,7 +58,7 @@ impl Ledger {
     /// Starts a sweep in a folder that has no manifest yet; writes nothing.
     pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
         let RequestedSweep { benchmark, out, command, conditions, has_spare_hosts } = sweep;
-        reject_used_folder(out)?;
+        reject_used_folder(out, true)?;
         let manifest = Manifest::new(benchmark, command.texts(), conditions);
         Ok(Ledger { out: out.to_owned(), manifest, superseded: Vec::new(), has_spare_hosts })
     }
@@ -100,9 +102,10 @@ impl Ledger {
             if shown.is_empty() {
                 shown = std::mem::take(&mut unset).into_iter().map(Mismatch::to_string).collect();
             }
-            shown.extend(
-                (!unset.is_empty()).then(|| format!("and {}, set by neither command", count(unset.len(), "option"))),
-            );
+            let names: Vec<&str> = unset.iter().map(|mismatch| mismatch.what.as_str()).collect();
+            shown.extend((!names.is_empty()).then(|| {
+                format!("and {} that neither command sets: {}", count(names.len(), "option"), names.join(", "))
+            }));
             let same = earlier.without("--out").with("--out", out).with_program("ringmark");
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} has other settings, so new runs would not be comparable:\n{}\n\
@@ -242,9 +245,9 @@ pub fn find(out: &Path) -> anyhow::Result<Manifest> {
         )
     })?;
     found.ok_or_else(|| {
-        let advice = match reject_used_folder(out) {
-            Ok(()) => "omit --resume, or choose another --out",
-            Err(_) => "`ringmark extract` reads the runs in it: choose another --out for new ones",
+        let advice = match find_run(out) {
+            None => "omit --resume, or choose another --out",
+            Some(_) => "`ringmark extract` reads the runs in it: choose another --out for new ones",
         };
         usage(anyhow!("--out {} contains no sweep to resume (no {MANIFEST}): {advice}", out.display()))
     })
@@ -285,12 +288,14 @@ fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment, has_spare_
     Ok(())
 }
 
-/// Rejects a folder that already holds results of a sweep.
-pub fn reject_used_folder(out: &Path) -> anyhow::Result<()> {
-    let manifest = out.join(MANIFEST);
-    let sweep = manifest.exists().then(|| (format!("a sweep ({})", manifest.display()), true));
-    let used = sweep.or_else(|| Some((format!("runs ({})", find_run(out)?.display()), false)));
-    used.map_or(Ok(()), |(found, is_resumable)| Err(folder::used_error(out, found, is_resumable)))
+/// Rejects a folder that already holds results. `resumes_sweeps` is true for a command that continues a sweep with
+/// `--resume`.
+pub fn reject_used_folder(out: &Path, resumes_sweeps: bool) -> anyhow::Result<()> {
+    let results = [(MANIFEST, "a sweep"), (JOURNAL, "an acceptance"), (GOODPUT, "a result of goodput")];
+    let result = results.into_iter().map(|(file, what)| (out.join(file), what)).find(|(file, _)| file.exists());
+    let Some((file, what)) = result.or_else(|| Some((find_run(out)?, "runs"))) else { return Ok(()) };
+    let is_resumable = resumes_sweeps && file.ends_with(MANIFEST);
+    Err(folder::used_error(out, format!("{what} ({})", file.display()), is_resumable))
 }
 
 /// Returns the log or record of a run in a folder.
@@ -328,11 +333,11 @@ mod tests {
             let check = |_| Err(String::new());
             Ledger::resume(sweep, manifest.clone(), &[], check).expect_err("other settings").to_string()
         };
-        expect![[r"
+        expect![[r#"
             --resume: the sweep in new has other settings, so new runs would not be comparable:
             --wire: bf16 then, fp32 now
-            and 1 option, set by neither command
-            use the same settings (ringmark sweep --wire=bf16 --resume --out new), or choose another --out"]]
+            and 1 option that neither command sets: --batch-size
+            use the same settings (ringmark sweep --wire=bf16 --resume --out new), or choose another --out"#]]
         .assert_eq(&refused("ringmark sweep --out new --resume"));
         expect![[r"
             --resume: the sweep in new has other settings, so new runs would not be comparable:

@@ -273,7 +273,7 @@ pub fn speed_warnings(
                 "other processes ran on {host} before the first run (load of {share} of its cores), and run {run} is too \
                  short to measure them"
             );
-            (reason, format!("{share} of {host} by the load before the first run"))
+            (reason, format!("{share} of {host} (load average before the first run)"))
         } else {
             let reason = format!(
                 "other processes and virtual machines took {share} of the core time of host {host} in run {run}, and \
@@ -420,7 +420,7 @@ mod tests {
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
         let warnings = record_warnings(Case::SINGLE, Case::SINGLE, &record);
         expect![[r#"
-            other processes used the hosts' cores: 1n1g 60.0 % of a,b by the load before the first run
+            other processes used the hosts' cores: 1n1g 60.0 % of a,b (load average before the first run)
             stop other processes, then repeat 1n1g"#]]
         .assert_eq(&sentences(&warnings).join("\n"));
         assert_eq!(cause(&warnings), Some("busy machine"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ringmark_core::benchmark::SweepRecord;
-use ringmark_core::dimension::{Seconds, Strategy};
+use ringmark_core::dimension::Seconds;
 use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::manifest::ObservedEnvironment;
 use ringmark_core::options::option_table::{self, ChangedOption, OptionSpec};
@@ -35,10 +35,8 @@ impl CheckedRun {
         sweep_options: &BTreeMap<String, String>,
     ) -> Option<CheckedRun> {
         let record: R = record::read_for_log(root, &name.log(Path::new(""))).ok().flatten()?;
-        let (head, settings) = (record.head(), option_table::settings(record.config()));
-        let strategy =
-            settings.iter().find(|(option, _)| *option == "strategy").and_then(|(_, text)| text.parse().ok());
-        let has_servers = strategy.is_some_and(Strategy::has_servers);
+        let head = record.head();
+        let has_servers = record.point().strategy.has_servers();
         let is_compared = |option: &OptionSpec<R::Config>, requested: &str| {
             let is_of_baseline = name.baseline && option.is_set_in_baseline();
             let is_of_others = !has_servers && option.is_for_servers();

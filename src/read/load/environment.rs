@@ -14,6 +14,27 @@ pub type EnvironmentText = BTreeMap<String, BTreeSet<String>>;
 /// Name for the algorithm, protocol and channels that NCCL chose.
 pub const NCCL_CHOSE: &str = "NCCL chose";
 
+/// Name of the hosts.
+pub const HOST: &str = "host";
+
+/// Name of the devices' models.
+pub const DEVICE_NAME: &str = "device name";
+
+/// Name of ringmark's version.
+pub const WORKER: &str = "ringmark-worker";
+
+/// Name of libtorch's version.
+pub const LIBTORCH: &str = "libtorch";
+
+/// Name of MPI's version.
+pub const MPI: &str = "MPI";
+
+/// Name of NCCL's version.
+pub const NCCL: &str = "NCCL";
+
+/// Name of the driver's version.
+pub const DRIVER: &str = "NVIDIA driver";
+
 /// Value for a missing version.
 pub const NONE: &str = "none";
 
@@ -29,8 +50,8 @@ pub fn moment(time: Seconds) -> Option<String> {
 /// Adds hosts, devices, threads and bindings of the ranks.
 pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = &'a RankPlace>) {
     for rank in ranks {
-        add(all, "host", &rank.host);
-        add(all, "device name", &rank.device_name);
+        add(all, HOST, &rank.host);
+        add(all, DEVICE_NAME, &rank.device_name);
         add(all, "threads per rank", &rank.threads.to_string());
         add(all, "binding", &rank.binding.as_ref().map(ToString::to_string).unwrap_or_default());
     }
@@ -40,11 +61,11 @@ pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = 
 pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
     let absent = NONE.to_owned();
     for (name, word) in [
-        ("ringmark-worker", &environment.ringmark_version),
-        ("libtorch", &environment.libtorch_version),
-        ("MPI", &environment.mpi_version),
-        ("NCCL", environment.nccl_version.as_ref().unwrap_or(&absent)),
-        ("NVIDIA driver", environment.driver_version.as_ref().unwrap_or(&absent)),
+        (WORKER, &environment.ringmark_version),
+        (LIBTORCH, &environment.libtorch_version),
+        (MPI, &environment.mpi_version),
+        (NCCL, environment.nccl_version.as_ref().unwrap_or(&absent)),
+        (DRIVER, environment.driver_version.as_ref().unwrap_or(&absent)),
         ("system", &environment.system),
         ("processor", &environment.processor),
         ("instruction sets", &environment.instruction_sets.join(", ")),
@@ -112,7 +133,7 @@ pub fn software(environment: &Environment) -> String {
     let versions = [
         ("ringmark-worker", Some(&environment.ringmark_version)),
         ("libtorch", Some(&environment.libtorch_version)),
-        ("NCCL", environment.nccl_version.as_ref()),
+        (NCCL, environment.nccl_version.as_ref()),
     ];
     let version = |(name, version): &(&str, Option<&String>)| {
         Some(format!("{name} {}", version.filter(|version| !version.is_empty())?))

@@ -1,8 +1,7 @@
 //! Text output as a list of paragraphs, rendered for a terminal or as Markdown.
 
-use ringmark_core::untrusted_text::printable;
+use ringmark_core::untrusted_text::{printable, printable_lines};
 
-use crate::output::strip_control_characters;
 use crate::output::table::{Table, escaped};
 use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::reliability;
@@ -122,7 +121,7 @@ pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {
         Medium::Markdown => markdown(paragraph),
     };
     let texts: Vec<String> = paragraphs.iter().enumerate().map(text).filter(|text| !text.is_empty()).collect();
-    strip_control_characters(&(texts.join("\n\n") + "\n"))
+    printable_lines(&(texts.join("\n\n") + "\n")).into_owned()
 }
 
 fn terminal(paragraph: &Paragraph, width: usize, is_explained: bool) -> String {

@@ -281,7 +281,8 @@ fn header(record: &ScoreRecord) -> Vec<String> {
 /// Returns the output lines of benchmark_score.py, then warnings.
 fn result(record: &ScoreRecord) -> Vec<String> {
     let config = &record.config;
-    let device = if record.ranks[0].device == DeviceKind::Cpu { "cpu" } else { "gpu" };
+    let is_on_gpu = record.ranks[0].device != DeviceKind::Cpu;
+    let device = if is_on_gpu { "gpu" } else { "cpu" };
     let UnitsPerSecond(speed) = record.speed().unwrap_or(UnitsPerSecond(0.0));
     let mut lines = vec![
         format!("INFO:root:network: {}", config.model.facts().source_name),
@@ -298,7 +299,7 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     let operators = record.operators.iter().flat_map(OperatorProfile::lines);
     lines.extend(layers.chain(operators).map(|line| format!("# {line}")));
     let arrangement = if config.graphs == GraphChoice::On { "replayed CUDA graph" } else { "separate kernel launches" };
-    if device == "gpu" {
+    if is_on_gpu {
         lines.push(format!("# timed passes: {arrangement}"));
     }
     lines.extend(record.attention.map(|kernel| format!("# attention: {kernel}")));

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 
 use crate::benchmark::checkpoint::config::WriteMode;
 use crate::benchmark::checkpoint::record::{CheckpointResult, RankCheckpoint};
-use crate::dimension::Seconds;
 use crate::host::RankPlace;
 use crate::stats::run_values::RunValues;
 use crate::stats::summary::median;
@@ -134,11 +133,6 @@ impl CheckpointResult {
     pub fn is_cold(&self) -> bool {
         self.storage_share().is_some_and(|share| share >= COLD_SHARE)
     }
-
-    /// Returns the median stall; `None` without checkpoints.
-    pub fn median_stall(&self) -> Option<Seconds> {
-        self.stall()?.median().map(Seconds)
-    }
 }
 
 #[cfg(test)]
@@ -146,7 +140,7 @@ mod tests {
     use super::*;
     use crate::benchmark::checkpoint::record::ProductTimes;
     use crate::benchmark::checkpoint::record::tests::record;
-    use crate::dimension::Bytes;
+    use crate::dimension::{Bytes, Seconds};
 
     fn median_of(values: Option<RunValues>) -> f64 {
         (values.and_then(|values| values.median()).expect("checkpoints") * 1e6).round() / 1e6

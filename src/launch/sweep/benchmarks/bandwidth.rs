@@ -114,14 +114,13 @@ impl BandwidthSweep {
         let BandwidthConfig { messages, iterations, warmup, device, .. } = &self.bandwidth;
         let operations = match messages {
             Messages::Gradients(model) => format!("gradients of {}", model.facts().title),
-            Messages::Sizes { begin, end, .. } => {
-                let sizes = count(self.bandwidth.sizes().len(), "size");
-                format!(
-                    "{}: {sizes} from {} to {}",
-                    joined(&self.operations, ","),
-                    binary_size(*begin),
-                    binary_size(*end)
-                )
+            Messages::Sizes { .. } => {
+                let sizes = self.bandwidth.sizes();
+                let range = sizes.first().zip(sizes.last());
+                let range =
+                    range.map(|(first, last)| format!(" from {} to {}", binary_size(*first), binary_size(*last)));
+                let (operations, sizes) = (joined(&self.operations, ","), count(sizes.len(), "size"));
+                format!("{operations}: {sizes}{}", range.unwrap_or_default())
             }
         };
         let iterations = measured_and_warmup(*iterations, *warmup);

@@ -6,6 +6,7 @@ use ringmark_core::benchmark::strategy::{self, StrategyConfig};
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{DeviceChoice, Strategy};
 use ringmark_core::file::run_name::{Point, RunName};
+use ringmark_core::host::is_loopback;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::sweep::axes_sweep::AxesSweep;
@@ -26,7 +27,7 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
     strategy::check_cases(&strategies, &sweep.axes.cases).map_err(usage)?;
     check_axes(sweep, train).map_err(usage)?;
     // Other hosts may have a file that this machine lacks.
-    let is_here = sweep.launch.hosts.all().iter().all(|host| host.name == "localhost");
+    let is_here = sweep.launch.hosts.all().iter().all(|host| is_loopback(&host.name));
     if let Some(init) = train.init.as_ref().filter(|init| is_here && !init.exists()) {
         bail!(usage(anyhow!("--init {}: file not found: correct the path", init.display())));
     }

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use ringmark_core::dimension::{Seconds, UnitsPerSecond, WorkUnit};
 use ringmark_core::number_text::{count, four_digits, marked, milliseconds, percent};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
-
-use crate::output::strip_control_characters;
+use ringmark_core::untrusted_text::printable_lines;
 
 /// Maximum number of host lines; hosts with the slowest ranks are preferred.
 const HOSTS: usize = 16;
@@ -205,8 +204,7 @@ fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
     loop {
         let texts: Vec<&str> = parts.iter().map(|(_, text)| text.as_str()).collect();
         // The margin follows its mean without a dash.
-        let line =
-            strip_control_characters(&texts.join(separator).replace(" - \u{b1}", " \u{b1}")).replace(['\n', '\t'], " ");
+        let line = printable_lines(&texts.join(separator).replace(" - \u{b1}", " \u{b1}")).replace(['\n', '\t'], " ");
         let least = parts.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0);
         match least {
             Some(least) if line.chars().count() > columns => parts.retain(|(rank, _)| *rank != least),

@@ -14,13 +14,14 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::host::unix_time;
 use ringmark_core::options::usage::usage;
 use ringmark_core::progress::{CommandEnd, FinishedRun, INTERVAL, Progress};
+use ringmark_core::untrusted_text::printable_lines;
 
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::sweep::live::display::Display;
 use crate::launch::sweep::live::lines::{clock, headline, table_head, table_row};
+use crate::output::Json;
 use crate::output::message::print_line;
-use crate::output::{Json, strip_control_characters};
 
 /// A launcher that has been silent for this long has missed several updates.
 const SILENCE: Duration = Duration::from_secs(8);
@@ -60,11 +61,11 @@ pub fn run(config: &WatchConfig, summarize: fn(&Path, bool) -> Option<String>) -
     let Watched { progress, gone } = outcome;
     if let Some(CommandEnd { failure, is_interrupted }) = &progress.end {
         let name = name(&progress);
-        return match failure.as_deref().map(strip_control_characters) {
+        return match failure.as_deref().map(printable_lines) {
             None => {
                 let is_training = progress.benchmark == BenchmarkKind::Train;
                 let summary = is_training.then(|| summarize(folder, false)).flatten();
-                summary.iter().for_each(|summary| print_line(&strip_control_characters(&format!("\n{summary}"))));
+                summary.iter().for_each(|summary| print_line(&printable_lines(&format!("\n{summary}"))));
                 print_line(&end_line(&progress));
                 Ok(())
             }
@@ -81,7 +82,7 @@ pub fn run(config: &WatchConfig, summarize: fn(&Path, bool) -> Option<String>) -
              continue with --resume",
             name(&progress),
             progress.process,
-            strip_control_characters(&progress.host)
+            printable_lines(&progress.host)
         ),
         None => bail!("interrupted; the {} continues", name(&progress)),
     }
@@ -112,7 +113,7 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
             return Watched { progress, gone: Some(silence.as_secs_f64()) };
         }
         let note = is_silent.then(|| {
-            let (seconds, host) = (silence.as_secs(), strip_control_characters(&progress.host));
+            let (seconds, host) = (silence.as_secs(), printable_lines(&progress.host));
             format!("no update for {seconds} s: the launcher on {host} has stopped or the folder is not shared")
         });
         let line = display.show(&progress, note.as_slice(), Instant::now());
@@ -141,7 +142,7 @@ fn table_rows(progress: &Progress, first: usize) -> Vec<String> {
     let title = |run: &FinishedRun| run.title.len();
     let width = progress.finished.iter().map(title).max().unwrap_or_default();
     let head = progress.finished.first().filter(|_| first == 0).map(|run| table_head(run, width));
-    let rows = progress.finished.iter().skip(first).map(|run| strip_control_characters(&table_row(run, width)));
+    let rows = progress.finished.iter().skip(first).map(|run| printable_lines(&table_row(run, width)).into_owned());
     head.into_iter().chain(rows).collect()
 }
 
@@ -177,7 +178,7 @@ fn name(progress: &Progress) -> String {
         BenchmarkKind::Train => "sweep".to_owned(),
         other => other.to_string(),
     };
-    format!("{command} (started on {})", strip_control_characters(&progress.host))
+    format!("{command} (started on {})", printable_lines(&progress.host))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub fn resolved<R: Record>(
     }
     let mut found = match sweep.resume {
         false => {
-            ledger::reject_used_folder(&sweep.out)?;
+            ledger::reject_used_folder(&sweep.out, true)?;
             BTreeMap::new()
         }
         true => match ledger::find(&sweep.out)?.conditions.options.get(BATCH_SIZES_THAT_FIT) {

@@ -77,7 +77,7 @@ impl StrategySearch {
             return chosen
                 .map_or_else(|| Ok(requested.clone()), |text| normalize(tuned_option::with_chosen(requested, &text)?));
         }
-        ledger::reject_used_folder(&sweep.out)?;
+        ledger::reject_used_folder(&sweep.out, true)?;
         let mut search =
             StrategyTrials { tuning: self, sweep, job, live, tried: Vec::new(), log: AutotuneLog::default() };
         let best = search.run_trials(requested, printer)?;

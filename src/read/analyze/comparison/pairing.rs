@@ -9,7 +9,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::checkpoint::CheckpointConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, Strategy};
+use ringmark_core::dimension::Strategy;
 use ringmark_core::number_text::three_digits;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -276,7 +276,7 @@ impl Pair<'_> {
         let table = self.groups[side];
         strategy(table)?.parse().is_ok_and(Strategy::has_servers).then_some(())?;
         let number = table.settings.get("servers");
-        let hosts = |case: &SideCase| Some(case.name.split(' ').next()?.parse::<Case>().ok()?.nodes.to_string());
+        let hosts = |case: &SideCase| case.hosts.map(|hosts| hosts.to_string());
         self.cases.iter().map(|case| number.cloned().or_else(|| hosts(case[side]))).collect()
     }
 

@@ -99,6 +99,8 @@ pub const NOT_KNOWN: &str = "not known";
 pub struct SideCase {
     /// Name, such as `1n2g`, `2 ranks` or `1048576 in-place`.
     pub name: String,
+    /// Number of hosts; `None` if unknown.
+    pub hosts: Option<u32>,
     /// Counted runs.
     pub runs: Vec<RunFigures>,
     /// Hardware and software of the runs; empty if unknown.
@@ -180,6 +182,7 @@ impl Side {
             for case in group.cases {
                 let known = known.case(&case.name);
                 known.runs.extend(case.runs);
+                known.hosts = known.hosts.or(case.hosts);
                 known.matrix_rate = known.matrix_rate.or(case.matrix_rate);
                 known.warnings.extend(case.warnings);
                 known.reliability_warnings.extend(case.reliability_warnings);

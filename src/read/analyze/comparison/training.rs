@@ -75,6 +75,7 @@ fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Resu
             (format!("{name} baseline"), baseline.runs, baseline.warnings, baseline.reliability_warnings)
         }),
     );
+    let hosts = Some(row.case.nodes);
     for (name, runs, warnings, reliability_warnings) in parts {
         let mut figures = Vec::new();
         for run in runs {
@@ -90,7 +91,7 @@ fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Resu
             taken.reliability_warnings =
                 reliability_warnings.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
             (taken.runs, taken.warnings, taken.environment) = (figures, warnings, environment.clone());
-            taken.matrix_rate = matrix_rate;
+            (taken.hosts, taken.matrix_rate) = (hosts, matrix_rate);
         }
     }
     Ok(())

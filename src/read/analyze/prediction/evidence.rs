@@ -387,7 +387,7 @@ fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
         // Gradients are counted as fp32, whatever the wire format.
-        let element = if result.element == "float" { 4.0 } else { 2.0 };
+        let element = result.element.parse::<Wire>().ok()?.bytes() as f64;
         let parts = if operation.is_divided() { f64::from(case.ranks()) } else { 1.0 };
         let share = parts * result.count as f64 * element / result.bytes.0.max(1) as f64;
         let on_the_wire = |bucket: &Bytes| Bytes((bucket.0 as f64 * share) as u64);

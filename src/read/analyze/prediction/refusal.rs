@@ -2,7 +2,7 @@
 
 use ringmark_core::dimension::{Case, Model};
 use ringmark_core::file::run_name::Point;
-use ringmark_core::host::host_list;
+use ringmark_core::host::{host_list, is_loopback};
 use ringmark_core::number_text::count;
 use ringmark_core::shell::CommandWords;
 use schemars::JsonSchema;
@@ -38,9 +38,9 @@ fn extended(command: &CommandWords, evidence: &Evidence, missing: &[Case]) -> (S
     let threads = command.value("--threads").and_then(|threads| threads.parse().ok()).unwrap_or(1);
     let needed = evidence.cores.filter(|cores| gpus * threads > *cores).map(|_| gpus * threads);
     let mut known = known_hosts(command);
-    let is_here = known.iter().all(|name| name == "localhost")
+    let is_here = known.iter().all(|name| is_loopback(name))
         && !["--hostfile", "--launcher"].iter().any(|option| command.has(option));
-    known.retain(|name| needed.is_none() && (nodes == 1 || name != "localhost"));
+    known.retain(|name| needed.is_none() && (nodes == 1 || !is_loopback(name)));
     // The path of the program is that of the machine which ran the sweep.
     let mut command = command.clone().with_program("ringmark").without("--cases").with("--cases", names.join(","));
     if nodes > measured_nodes || gpus > measured_gpus {

@@ -27,6 +27,7 @@ pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
             SideGroup::from_runs((row.model, row.dtype), None, row.head.device, row.head.profile, &row.runs.settings);
         let case = side.group(group).case(&name);
         (case.runs, case.environment) = (runs, row.runs.environment);
+        case.hosts = Some(row.case.nodes);
         case.matrix_rate = row.figures.arithmetic.and_then(|it| it.matrix_product_teraflops_per_second);
         (case.warnings, case.reliability_warnings) = (row.runs.warnings, row.reliability.reliability_warnings);
     }

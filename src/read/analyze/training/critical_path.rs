@@ -25,6 +25,8 @@ pub struct CriticalSpan {
     pub begin_ns: i64,
     /// End of the section.
     pub end_ns: i64,
+    /// True for sums of gradients.
+    pub is_exchange: bool,
 }
 
 /// Critical path of an iteration, and the rank that limits it.
@@ -59,6 +61,7 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
         name: name.to_owned(),
         begin_ns,
         end_ns,
+        is_exchange: false,
     };
     let begin = |rank: &RankTrace| steps(rank).iter().map(|span| span.begin_ns).min();
     let length = (update.end_ns() - begin(last)?) as f64;
@@ -103,7 +106,7 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     } else {
         format!("sums of buckets {first} to {number}")
     };
-    spans.push(span(last, &what, ready, end.max(ready)));
+    spans.push(CriticalSpan { is_exchange: true, ..span(last, &what, ready, end.max(ready)) });
     if update.begin_ns > end {
         spans.push(span(last, "until the update", end, update.begin_ns));
     }

@@ -17,7 +17,7 @@ use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::published::exchange::{PublishedExchange, SAMPLES, SOURCE};
 use crate::read::analyze::results::{FolderRecords, ResultFolder};
 use crate::read::benchmark::bandwidth::load::BandwidthResult;
-use crate::read::show::numbers::percent_number;
+use crate::read::show::numbers::{marked, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
@@ -353,6 +353,7 @@ fn table(lines: &[Line]) -> Table {
             let limit = line.record.memory.as_ref();
             let share = limit.and_then(|limit| limit.share(message.bytes, *busbw));
             let is_wrong = wrong.is_some_and(|wrong| wrong > 0);
+            let figure = |text: String| marked(text, line.is_doubtful);
             let cells = vec![
                 line.name.clone(),
                 match line.record.config.messages {
@@ -360,12 +361,12 @@ fn table(lines: &[Line]) -> Table {
                     Messages::Gradients(model) => format!("{model}, {}", binary_size(message.bytes)),
                 },
                 message.element.clone(),
-                format!("{:.2}", time.0 * 1e6),
-                format!("{:.2}", spread.p95.0 * 1e6),
-                format!("{:.3}", busbw.0),
+                figure(format!("{:.2}", time.0 * 1e6)),
+                figure(format!("{:.2}", spread.p95.0 * 1e6)),
+                figure(format!("{:.3}", busbw.0)),
                 match share {
                     Some(_) if line.is_in_cache(message.bytes) => "in cache".to_owned(),
-                    share => share.map_or("-".to_owned(), percent_number),
+                    share => share.map_or("-".to_owned(), |share| figure(percent_number(share))),
                 },
                 wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
             ];

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::options::usage::usage;
+use ringmark_core::untrusted_text::printable_lines;
 
-use crate::output;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::benchmark::input::demand::{Demand, demands};
 use crate::read::benchmark::input::verdict;
@@ -25,7 +25,7 @@ where
     let demands = demands.map_err(|error| usage(error.context(format!("--against {}", folder.display()))))?;
     Ok(move |record: &InputRecord| {
         let lines = demands.iter().flat_map(|demand| verdict::lines(record, demand));
-        lines.map(|line| output::strip_control_characters(&line)).collect()
+        lines.map(|line| printable_lines(&line).into_owned()).collect()
     })
 }
 

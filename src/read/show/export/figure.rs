@@ -5,7 +5,7 @@ use ringmark_core::dimension::{Seconds, WorkUnit};
 use ringmark_core::host::host_list::compact;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
-use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
+use crate::read::load::environment::{self, EnvironmentText, NONE};
 
 /// Number of host names from which a compact list is used, because InfluxDB limits strings to 64 KB.
 const MOST_HOSTS: usize = 65;
@@ -203,22 +203,22 @@ impl ExportedSeries {
     }
 
     /// Adds the devices and software found in the environment.
-    pub fn describe(&mut self, environment: &EnvironmentText) {
+    pub fn describe(&mut self, found: &EnvironmentText) {
         const DETAILS: [(&str, &str); 8] = [
-            ("device_name", "device name"),
-            ("host", "host"),
-            ("ringmark_worker", "ringmark-worker"),
-            ("libtorch", "libtorch"),
-            ("mpi", "MPI"),
-            ("nccl", "NCCL"),
-            ("nvidia_driver", "NVIDIA driver"),
-            ("nccl_chose", NCCL_CHOSE),
+            ("device_name", environment::DEVICE_NAME),
+            ("host", environment::HOST),
+            ("ringmark_worker", environment::WORKER),
+            ("libtorch", environment::LIBTORCH),
+            ("mpi", environment::MPI),
+            ("nccl", environment::NCCL),
+            ("nvidia_driver", environment::DRIVER),
+            ("nccl_chose", environment::NCCL_CHOSE),
         ];
         for (label, name) in DETAILS {
             let mut words: Vec<&str> =
-                environment.get(name).into_iter().flatten().map(String::as_str).filter(|word| *word != NONE).collect();
+                found.get(name).into_iter().flatten().map(String::as_str).filter(|word| *word != NONE).collect();
             let text = match words.len() {
-                MOST_HOSTS.. if name == "host" => {
+                MOST_HOSTS.. if name == environment::HOST => {
                     words.sort_by_key(|word| (word.len(), *word));
                     compact(words)
                 }

@@ -116,10 +116,10 @@ fn headline(headline: &Headline) -> Markup {
                             }
                             ul class="note of-parts" {
                                 li { "of it" }
-                                @for (part, text) in figure.large_parts() { li { @if part.is_drawn() { i class=(part.class) aria-hidden="true" {} " " } (text) } }
+                                @for (part, text) in figure.large_parts() { li { @if part.is_drawn() { i class=(part.class) aria-hidden="true" {} " " } (marked(text, figure.is_doubtful)) } }
                             }
                         }
-                        @if !figure.note.is_empty() { p class="note" { (figure.note) } }
+                        @if !figure.note.is_empty() { p class="note" { (marked(figure.note.clone(), figure.is_doubtful)) } }
                     }
                 }
             }

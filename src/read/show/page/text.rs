@@ -1,5 +1,6 @@
 //! Text version of a report, without charts.
 
+use crate::read::analyze::assessment::Assessment;
 use crate::read::show::numbers::marked;
 use crate::read::show::page::document::{Block, Document, Figure, Headline, Link, Section};
 use crate::read::show::text::{self, Medium, Paragraph};
@@ -20,10 +21,10 @@ pub fn text(document: &Document, medium: Medium) -> String {
     text::render(&text, medium)
 }
 
-/// Renders sections without the rest of a report.
-pub fn sections(sections: &[Section], medium: Medium) -> String {
-    let text: Vec<Paragraph> = sections.iter().flat_map(|section| self::section(section, medium)).collect();
-    text::render(&text, medium)
+/// Renders sections without the rest of a report; `assessment` is that of the result, which has this number of problems.
+pub fn sections(name: &str, sections: &[Section], assessment: (Assessment, usize), medium: Medium) -> String {
+    let figures: Vec<Paragraph> = sections.iter().flat_map(|section| self::section(section, medium)).collect();
+    text::render(&text::section(medium, vec![name.to_owned()], figures, assessment), medium)
 }
 
 fn section(section: &Section, medium: Medium) -> Vec<Paragraph> {
@@ -42,7 +43,7 @@ fn figure(figure: &Figure) -> String {
     let parts: Vec<String> = figure.large_parts().into_iter().map(|(_, text)| text).collect();
     let parts = (!parts.is_empty()).then(|| format!("of it {}", parts.join(", ")));
     let notes = parts.into_iter().chain(Some(figure.note.clone()).filter(|note| !note.is_empty()));
-    let notes: String = notes.map(|note| format!("; {note}")).collect();
+    let notes: String = notes.map(|note| format!("; {}", marked(note, figure.is_doubtful))).collect();
     format!("{}: {}{notes}", figure.label, marked(format!("{}{unit}", figure.value), figure.is_doubtful))
 }
 

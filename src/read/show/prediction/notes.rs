@@ -101,7 +101,8 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     lines.extend([
         format!("{what} algorithm: {algorithm}"),
         format!("unchanged: {unchanged} and the rest of the step; the bandwidth of each host"),
-        "range: both limits plus the 95 % spread of the runs and the residual of the fit; mid: halfway between the limits"
+        "range: both limits plus the 95 % spread of the runs and the residual of the fit; mid: the step halfway \
+         between the limits"
             .to_owned(),
     ]);
     lines

@@ -33,7 +33,7 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         ExchangePattern::Servers(setup) => servers(evidence, setup, reference, case),
     };
     let (unchanged, middle) = match evidence.pattern.has_owners() {
-        true => ("compute and the rest of the step", "halfway between the limits"),
+        true => ("compute and the rest of the step", "the step halfway between the limits"),
         false => ("compute, optimizer and the rest of the step", "from the bytes on the busiest link"),
     };
     lines.extend([

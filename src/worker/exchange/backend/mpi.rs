@@ -130,7 +130,7 @@ impl Backend for Mpi {
 
     fn set_reduction(&mut self, reduction: Reduction) {
         self.reduction = reduction;
-        self.communicator.is_largest = reduction == Reduction::Max;
+        self.communicator.set_reduction(reduction);
     }
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {

@@ -31,11 +31,6 @@ impl Element {
             Element::BFloat16 => Kind::BFloat16,
         }
     }
-
-    /// Returns the element type for libtorch's `kind`; `None` if sums and kernels do not support it.
-    pub fn from_kind(kind: Kind) -> Option<Element> {
-        [Element::Float, Element::Half, Element::BFloat16].into_iter().find(|element| element.kind() == kind)
-    }
 }
 
 impl From<Wire> for Element {

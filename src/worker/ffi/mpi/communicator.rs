@@ -9,6 +9,7 @@ use mpi::ffi;
 use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator as _;
+use ringmark_core::dimension::Reduction;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::group::Buffers;
@@ -27,7 +28,7 @@ pub struct Communicator {
     largest_half: ffi::MPI_Op,
     largest_bfloat: ffi::MPI_Op,
     /// True for the maximum, false for the sum.
-    pub is_largest: bool,
+    is_largest: bool,
 }
 
 // SAFETY: MPI handles may be used from any thread.
@@ -51,6 +52,11 @@ impl Communicator {
             largest_bfloat: register(Some(largest_bfloats))?,
             is_largest: false,
         })
+    }
+
+    /// Sets the reduction of the following calls. MPI has no average: it is summed, and the caller divides.
+    pub fn set_reduction(&mut self, reduction: Reduction) {
+        self.is_largest = reduction == Reduction::Max;
     }
 
     pub(super) fn rank(&self) -> usize {

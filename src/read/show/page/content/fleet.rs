@@ -52,7 +52,7 @@ pub fn headline(journal: &Journal, verdict: &Verdict) -> Headline {
     let (usable, left_out) = verdict.usable_together();
     let fit = verdict.hosts.iter().filter(|host| host.fitness == Fitness::Fit).count();
     let incomplete = verdict.unfinished_stages().map(|stages| format!("not complete: {stages}"));
-    let lines = [verdict.usable_line(), verdict.not_tested(), incomplete].into_iter().flatten();
+    let lines = [verdict.drain_line(), verdict.usable_line(), verdict.not_tested(), incomplete].into_iter().flatten();
     let time: Option<f64> = verdict.stages.iter().map(|stage| Some(stage.time?.0)).sum();
     let why = if left_out.is_empty() { "" } else { "no unfit link connects them" };
     let mut figures = vec![

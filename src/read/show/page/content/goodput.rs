@@ -60,7 +60,9 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
     let parts: Vec<Share> =
         losses().map(|(class, name, seconds)| Share { class, name, share: seconds / all }).collect();
     let gain = -measured.slower.0 / measured.wall.0;
-    let gain = (gain > 0.0).then(|| format!("{} gained by iterations faster than without failures", percent(gain)));
+    let gain = (gain > 0.0).then(|| {
+        format!("{} lost, {} gained by iterations faster than without failures", percent(lost), percent(gain))
+    });
     let range = predicted.map(|_| format!("predicted {} %, ", range(*predicted))).unwrap_or_default();
     let of_run = format!("{range}{} in {}", count(measured.failures, "failure"), time(measured.wall));
     let young = format!("by Daly, and at least the time to write a checkpoint; {} by Young", time(*young_interval));
@@ -73,7 +75,10 @@ pub fn headline(goodput: &Goodput) -> Option<Headline> {
         conclusion: None,
         figures: vec![
             Figure::new(format!("Goodput with interval {requested}"), percent_number(measured.goodput), "%", of_run),
-            Figure { parts, ..Figure::new("Lost time", percent_number(lost), "%", gain.unwrap_or_default()) },
+            Figure {
+                parts,
+                ..Figure::new("Lost time", percent_number(1.0 - measured.goodput), "%", gain.unwrap_or_default())
+            },
             Figure::new("Speed without failures", four_digits(undisturbed_speed.0), format!("{unit}/s"), ""),
             Figure::new("Best interval between checkpoints", time(*best_interval), "", young),
         ],
@@ -273,9 +278,9 @@ fn hosts(goodput: &Goodput) -> Option<Block> {
         Column::numbers("range", "%"),
     ];
     let is_injected = goodput.host_mtbf() < LEAST_HOST_MTBF;
-    let shown = goodput.predictions.iter().filter(|prediction| !is_injected || prediction.goodput.is_some());
-    let rows: Vec<Row> = shown.map(row).collect();
-    let note = if is_injected { HOSTS.to_owned() } else { format!("{HOSTS} {NO_GOODPUT}") };
+    let rows: Vec<Row> = goodput.predictions.iter().map(row).collect();
+    let has_all = goodput.predictions.iter().all(|prediction| prediction.goodput.is_some());
+    let note = if has_all { HOSTS.to_owned() } else { format!("{HOSTS} {NO_GOODPUT}") };
     let real = if is_injected {
         ", which is that of the injected failures: --host-mtbf 200d predicts for real hosts"
     } else {

@@ -114,7 +114,7 @@ fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> Span
     // Ends with the path: a phase may continue after the gradient that the step waited for.
     let outlines = |is_sum: bool| {
         let own = path.spans.iter().filter(|critical| critical.rank == rank.rank);
-        let own = own.filter(move |critical| critical.name.starts_with("sum") == is_sum);
+        let own = own.filter(move |critical| critical.is_exchange == is_sum);
         own.map(|critical| SpanBar {
             begin: milliseconds(critical.begin_ns),
             end: milliseconds(critical.end_ns),
@@ -129,7 +129,7 @@ fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> Span
     };
     let exposed = phase_class(Phase::ExposedAllreduce);
     let is_exchange = |span: &Span| matches!(span.lane, Lane::Exchange | Lane::BetweenHosts);
-    let mut exchange = lane(&is_exchange, &|span| if is_wait(span) { "waiting" } else { exposed });
+    let mut exchange = lane(&is_exchange, &|span| if span.is_wait() { "waiting" } else { exposed });
     exchange.extend(outlines(true));
     let mut steps = lane(&|span| span.lane == Lane::Step, &phase_of);
     steps.extend(outlines(false));
@@ -147,15 +147,11 @@ fn phase_of(span: &Span) -> &'static str {
     phase.map_or("other", phase_class)
 }
 
-fn is_wait(span: &Span) -> bool {
-    span.name.starts_with("wait")
-}
-
 fn layer_class(span: &Span) -> &'static str {
     match span.layer.map(|pass| pass.direction) {
         Some(Direction::Forward) => phase_class(Phase::Forward),
         Some(Direction::Backward) => phase_class(Phase::Backward),
-        None if is_wait(span) => "waiting",
+        None if span.is_wait() => "waiting",
         None => "other",
     }
 }

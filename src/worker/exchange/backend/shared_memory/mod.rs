@@ -333,7 +333,7 @@ impl Backend for SharedMemory {
             factor: if reduction == Reduction::Avg { mean } else { 1.0 },
         };
         if let Some(between) = &mut self.between_hosts {
-            between.communicator.is_largest = self.combination.is_largest;
+            between.communicator.set_reduction(reduction);
         }
     }
 
