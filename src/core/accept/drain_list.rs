@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn drain_list_has_unfit_hosts_and_hosts_of_unfit_gpus() {
-        assert_eq!(verdict().drain_line().as_deref(), Some("to drain: n0,n2"));
+        assert_eq!(verdict().drain_line().as_deref(), Some("to drain: n[0,2]"));
         expect![[r#"
             n0
             n2
