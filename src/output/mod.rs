@@ -36,12 +36,12 @@ pub enum Json {
 }
 
 impl From<Option<PathBuf>> for Json {
-    /// Converts the argument of `--json`; `-` is the standard output.
+    /// Converts the argument of `--json` as that of a [`Destination`].
     fn from(typed: Option<PathBuf>) -> Json {
-        match typed {
+        match typed.map(Destination::from) {
             None => Json::No,
-            Some(path) if path == Path::new("-") => Json::Instead,
-            Some(path) => Json::File(path),
+            Some(Destination::Printed) => Json::Instead,
+            Some(Destination::File(path)) => Json::File(path),
         }
     }
 }

@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::published::{self, PublishedRate, Workload};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group;
@@ -58,25 +57,27 @@ struct OneResult<'a> {
 
 /// Returns the report; `published` adds published rates of the same networks.
 pub fn build_report<'a>(results: &'a [ResultFolder], published: bool) -> Report<'a> {
-    let one = |result: &'a ResultFolder, assessment: Assessment| OneResult {
-        name: &result.name,
-        rows: rows(result.training(), result.price.as_ref()),
-        scoring: score::result_json::rows(result.scoring()),
-        published_scores: if published {
-            published::rates(Workload::Inference, &run_group::models(result.scoring()))
-        } else {
-            Vec::new()
-        },
-        published_training: if published {
-            published::rates(Workload::Training, &run_group::models(result.training()))
-        } else {
-            Vec::new()
-        },
-        records: BenchmarkRows::new(result, results),
-        reliability_warnings: assessment.unreliable_sentences(),
-        warnings: assessment.warnings,
-        left_out: result.left_out(),
+    let of_result = |result: &'a ResultFolder| {
+        let assessment = result.assessment();
+        OneResult {
+            name: &result.name,
+            rows: rows(result.training(), result.price.as_ref()),
+            scoring: score::result_json::rows(result.scoring()),
+            published_scores: if published {
+                published::rates(Workload::Inference, &run_group::models(result.scoring()))
+            } else {
+                Vec::new()
+            },
+            published_training: if published {
+                published::rates(Workload::Training, &run_group::models(result.training()))
+            } else {
+                Vec::new()
+            },
+            records: BenchmarkRows::new(result, results),
+            reliability_warnings: assessment.unreliable_sentences(),
+            warnings: assessment.warnings,
+            left_out: result.left_out(),
+        }
     };
-    let of_result = |result: &'a ResultFolder| one(result, result.assessment());
     Report { kind: KIND, schema: SCHEMA, results: results.iter().map(of_result).collect() }
 }

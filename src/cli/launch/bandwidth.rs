@@ -15,8 +15,7 @@ use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
-use crate::cli::launch::axes::texts;
-use crate::cli::launch::axes::{CASES, cases_help};
+use crate::cli::launch::axes::{CASES, cases_help, texts};
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;

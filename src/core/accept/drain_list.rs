@@ -12,24 +12,14 @@ const MAX_REASON: usize = 200;
 impl Verdict {
     /// Returns `to drain: n[0,2]`, the hosts of the list; `None` if there are none.
     pub fn drain_line(&self) -> Option<String> {
-        let names = self.drain_list(false);
-        (!names.is_empty()).then(|| format!("to drain: {}", compact(names.lines())))
+        let hosts = self.hosts_to_drain();
+        let names = compact(hosts.keys().map(|host| self.hosts[*host].name.as_str()));
+        (!hosts.is_empty()).then(|| format!("to drain: {names}"))
     }
 
     /// Returns a line for each host that is unfit, that has an unfit GPU, or that is one of the two hosts of an unfit
     /// link: the command that drains it if `is_slurm`, otherwise its name.
     pub fn drain_list(&self, is_slurm: bool) -> String {
-        let unfit = self.hosts.iter().chain(&self.gpus).filter(|part| part.fitness == Fitness::Unfit);
-        let mut reasons: BTreeMap<usize, &Judged> = BTreeMap::new();
-        for part in unfit {
-            if let Subject::Host(host) | Subject::Gpu(host, _) = part.subject {
-                reasons.entry(host).or_insert(part);
-            }
-        }
-        // One host of an unfit link is enough.
-        for (host, link) in self.usable_together().1 {
-            reasons.entry(host).or_insert(link);
-        }
         let line = |(host, part): (usize, &Judged)| {
             let name = &self.hosts[host].name;
             if !is_slurm {
@@ -42,7 +32,23 @@ impl Verdict {
             let words = ["scontrol", "update", &format!("nodename={name}"), "state=drain", &reason].map(str::to_owned);
             shell::join(words) + "\n"
         };
-        reasons.into_iter().map(line).collect()
+        self.hosts_to_drain().into_iter().map(line).collect()
+    }
+
+    /// Returns the hosts to drain, each with the unfit part that is the reason.
+    fn hosts_to_drain(&self) -> BTreeMap<usize, &Judged> {
+        let unfit = self.hosts.iter().chain(&self.gpus).filter(|part| part.fitness == Fitness::Unfit);
+        let mut reasons: BTreeMap<usize, &Judged> = BTreeMap::new();
+        for part in unfit {
+            if let Subject::Host(host) | Subject::Gpu(host, _) = part.subject {
+                reasons.entry(host).or_insert(part);
+            }
+        }
+        // One host of an unfit link is enough.
+        for (host, link) in self.usable_together().1 {
+            reasons.entry(host).or_insert(link);
+        }
+        reasons
     }
 }
 

@@ -112,7 +112,7 @@ fn finding(found: &Finding, late: &[usize], starter: Starter) -> accept::Finding
     let check = if found.check == Check::Ssh { starter.remote_program() } else { found.check.name() };
     let severity = match (found.severity, found.check) {
         // srun starts the ranks without Open MPI's daemon.
-        (Severity::Error, Check::Mpirun) if starter.program() != "mpirun" => accept::Severity::Warning,
+        (Severity::Error, Check::Mpirun) if !starter.runs_mpirun() => accept::Severity::Warning,
         (Severity::Warning, Check::Ssh) if late.contains(&found.number) => accept::Severity::Suspect,
         // Which end of a link is at fault, only other pairs of hosts show.
         (Severity::Warning, _) | (Severity::Error, Check::Links) => accept::Severity::Warning,

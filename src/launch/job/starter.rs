@@ -75,6 +75,11 @@ impl Starter {
         }
     }
 
+    /// Returns true if mpirun starts the ranks, by its daemon on every host.
+    pub fn runs_mpirun(self) -> bool {
+        !matches!(self, Starter::Slurm(_))
+    }
+
     /// Returns the command line that launches `job`.
     pub fn command_line(self, job: &JobLaunch) -> Vec<String> {
         match self {
@@ -159,7 +164,7 @@ impl Starter {
     /// Returns true if it takes a long list of hosts from a file. Slurm accepts a compact list of hosts, but not of
     /// processes.
     pub fn reads_hostfile(self, servers: &ServerRanks) -> bool {
-        !matches!(self, Starter::Slurm(_)) || servers.number > 0
+        self.runs_mpirun() || servers.number > 0
     }
 
     /// Returns true if it reaches other hosts by ssh, which the launcher may then use as well.

@@ -336,8 +336,11 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
     let (Some(largest), Some(smallest)) = (jobs.iter().max_by_key(bytes), jobs.iter().min_by_key(bytes)) else {
         return Vec::new();
     };
-    let strategies: BTreeSet<Strategy> = jobs.iter().filter_map(|(job, _)| Some(job.run?.strategy)).collect();
+    let mut strategies: BTreeSet<Strategy> = jobs.iter().filter_map(|(job, _)| Some(job.run?.strategy)).collect();
     let has_several = strategies.len() > 1;
+    if !has_several {
+        strategies.clear();
+    }
     let place = |job: &PlannedJob| {
         let run = job.run?;
         let strategy = if has_several { format!(" with {}", run.strategy) } else { String::new() };
@@ -378,12 +381,13 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
         too_large.extend((!cases.is_empty()).then(|| format!("{cases} may need more than {gpu}")));
         above = gpu.memory.0;
     }
-    let fits_everywhere = |case: &Case| most.iter().all(|((of, _), bytes)| of != case || *bytes <= limit.0);
-    let fitting: BTreeSet<Case> = most.keys().map(|(case, _)| *case).filter(fits_everywhere).collect();
+    let all_fit = |is_of: &dyn Fn(Case, Option<Strategy>) -> bool| {
+        most.iter().filter(|((case, strategy), _)| is_of(*case, *strategy)).all(|(_, bytes)| *bytes <= limit.0)
+    };
+    let fitting: BTreeSet<Case> =
+        most.keys().map(|(case, _)| *case).filter(|case| all_fit(&|of, _| of == *case)).collect();
     let fitting = joined(&fitting.into_iter().collect::<Vec<_>>(), ",");
-    let is_small =
-        |strategy: &Strategy| most.iter().all(|((_, of), bytes)| of.as_ref() != Some(strategy) || *bytes <= limit.0);
-    let small: Vec<Strategy> = strategies.into_iter().filter(|strategy| has_several && is_small(strategy)).collect();
+    strategies.retain(|strategy| all_fit(&|_, of| of == Some(*strategy)));
     let too_large_jobs = || jobs.iter().filter(|(_, cost)| cost.bytes().0 > limit.0);
     let titles = |run: Option<RunName>| run.map(|run| run.model.facts().title);
     let models: BTreeSet<_> = too_large_jobs().filter_map(|(job, _)| titles(job.run)).collect();
@@ -396,8 +400,8 @@ fn gpu_memory(jobs: &[(&PlannedJob, MemoryCost)], gpus: &[GpuClass]) -> Vec<Stri
     let options: Vec<&str> = options.collect();
     let is_needed = |option: &&&str| !options.iter().any(|other| other != *option && option.contains(other));
     let mut options: Vec<String> = options.iter().filter(is_needed).map(|option| (*option).to_owned()).collect();
-    if !small.is_empty() {
-        options = vec![format!("--strategies {}", joined(&small, ","))];
+    if !strategies.is_empty() {
+        options = vec![format!("--strategies {}", joined(&strategies.into_iter().collect::<Vec<_>>(), ","))];
     } else if options.is_empty() {
         options.extend(option_for_most_cases(jobs, limit));
     }

@@ -93,9 +93,9 @@ impl Ledger {
             manifest.conditions = conditions.clone();
         } else if !mismatches.is_empty() {
             let earlier: CommandWords = manifest.command.into_iter().collect();
+            let words = [earlier.texts(), command.texts()].concat();
             let is_set = |mismatch: &&Mismatch| {
-                let mut words = earlier.texts().into_iter().chain(command.texts());
-                mismatch.kind != MismatchKind::Option || words.any(|word| word.starts_with(&mismatch.what))
+                mismatch.kind != MismatchKind::Option || words.iter().any(|word| word.starts_with(&mismatch.what))
             };
             let (set, mut unset): (Vec<&Mismatch>, Vec<&Mismatch>) = mismatches.iter().partition(is_set);
             let mut shown: Vec<String> = set.into_iter().map(Mismatch::to_string).collect();
